@@ -1,0 +1,218 @@
+"""Every error that Baton raises on purpose, and how each one looks over HTTP.
+
+::
+
+    BatonError
+    ├── ClientError               4xx  the caller can mend the request
+    │   ├── InvalidRequest        400  invalid_request
+    │   ├── ContextLengthExceeded 400  context_length_exceeded
+    │   ├── SchemaRejected        400  invalid_json_schema
+    │   ├── GuardrailBlocked      400  content_filter
+    │   ├── NotFound              404  not_found
+    │   │   ├── ModelNotFound     404  model_not_found
+    │   │   └── CollectionNotFound 404 collection_not_found
+    │   ├── MethodNotAllowed      405  method_not_allowed
+    │   ├── Conflict              409  conflict
+    │   │   └── EmbeddingMismatch 409  embedding_mismatch
+    │   ├── PayloadTooLarge       413  payload_too_large
+    │   └── UnsupportedMediaType  415  unsupported_media_type
+    ├── ServerError               5xx  the caller may retry later
+    │   ├── InternalError         500  internal_error
+    │   ├── EngineFailed          502  engine_failed
+    │   ├── Overloaded            503  overloaded
+    │   ├── StageUnavailable      503  stage_unavailable
+    │   ├── CollectionDamaged     503  collection_damaged
+    │   └── DeadlineExceeded      504  deadline_exceeded
+    └── ConfigError                    never over HTTP: start-up and live reconfiguration
+
+Instances cross process borders, so each one keeps its state in ``args`` and survives pickling.
+No message carries prompt or answer text; ``bounded`` shortens what has to be echoed.
+"""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+_ECHO_CHARS = 80
+
+
+def bounded(value: object, limit: int = _ECHO_CHARS) -> str:
+    """Return ``repr(value)`` cut to ``limit`` characters, for echoing a caller's value in a message."""
+    text = repr(value if not isinstance(value, str) else value[: limit + 1])
+    return text if len(text) <= limit else text[: limit - 1] + "…"
+
+
+class BatonError(Exception):
+    """Root of the tree. ``message`` is a sentence that says what to change; ``stage`` names where it happened."""
+
+    status: ClassVar[int] = 500
+    type: ClassVar[str] = "api_error"
+    code: ClassVar[str] = "internal_error"
+
+    def __init__(
+        self,
+        message: str,
+        stage: str = "gateway",
+        param: str | None = None,
+        retry_after_seconds: int | None = None,
+    ) -> None:
+        super().__init__(message, stage, param, retry_after_seconds)
+        self.message = message
+        self.stage = stage
+        self.param = param
+        self.retry_after_seconds = retry_after_seconds
+
+    def __str__(self) -> str:
+        return self.message
+
+    def body(self) -> dict[str, Any]:
+        """Return the error in OpenAI's shape: ``{"error": {message, type, param, code, stage}}``."""
+        return {
+            "error": {
+                "message": self.message,
+                "type": self.type,
+                "param": self.param,
+                "code": self.code,
+                "stage": self.stage,
+            }
+        }
+
+    def headers(self) -> dict[str, str]:
+        """Return the HTTP headers that belong to this error (``Retry-After``, whole seconds)."""
+        if self.retry_after_seconds is None:
+            return {}
+        return {"Retry-After": str(max(1, self.retry_after_seconds))}
+
+
+class ClientError(BatonError):
+    """The caller can mend the request."""
+
+    status = 400
+    type = "invalid_request_error"
+    code = "invalid_request"
+
+
+class InvalidRequest(ClientError):
+    """A field is missing, of the wrong type, or outside its limits."""
+
+
+class ContextLengthExceeded(ClientError):
+    """The messages (and the tokens asked for) do not fit into the model's window."""
+
+    code = "context_length_exceeded"
+
+
+class SchemaRejected(ClientError):
+    """The JSON schema or grammar of ``response_format`` is faulty or over a stated limit."""
+
+    code = "invalid_json_schema"
+
+
+class GuardrailBlocked(ClientError):
+    """A guardrail rule with the action ``block`` matched."""
+
+    code = "content_filter"
+
+
+class NotFound(ClientError):
+    """Nothing lives at this path or under this name."""
+
+    status = 404
+    code = "not_found"
+
+
+class ModelNotFound(NotFound):
+    """No model or profile has this name."""
+
+    code = "model_not_found"
+
+
+class CollectionNotFound(NotFound):
+    """No collection has this name."""
+
+    code = "collection_not_found"
+
+
+class MethodNotAllowed(ClientError):
+    """The path exists but not with this HTTP method."""
+
+    status = 405
+    code = "method_not_allowed"
+
+
+class Conflict(ClientError):
+    """The request contradicts what is stored."""
+
+    status = 409
+    code = "conflict"
+
+
+class EmbeddingMismatch(Conflict):
+    """A collection was built with another embedding size than the embedder in use has."""
+
+    code = "embedding_mismatch"
+
+
+class PayloadTooLarge(ClientError):
+    """The request body is over the limit."""
+
+    status = 413
+    code = "payload_too_large"
+
+
+class UnsupportedMediaType(ClientError):
+    """The request body is not of a type that this endpoint reads."""
+
+    status = 415
+    code = "unsupported_media_type"
+
+
+class ServerError(BatonError):
+    """The request may succeed later, unchanged."""
+
+
+class InternalError(ServerError):
+    """A fault of ours; details are in the log under the request id."""
+
+
+class EngineFailed(ServerError):
+    """The engine gave up on the request."""
+
+    status = 502
+    code = "engine_failed"
+
+
+class Overloaded(ServerError):
+    """A queue is full; the request was shed before any work was done on it."""
+
+    status = 503
+    type = "overloaded_error"
+    code = "overloaded"
+
+
+class StageUnavailable(ServerError):
+    """No replica of a stage can answer at present."""
+
+    status = 503
+    code = "stage_unavailable"
+
+
+class CollectionDamaged(ServerError):
+    """A collection exists but cannot be read."""
+
+    status = 503
+    code = "collection_damaged"
+
+
+class DeadlineExceeded(ServerError):
+    """The deadline that all stages of a request share has passed."""
+
+    status = 504
+    type = "timeout_error"
+    code = "deadline_exceeded"
+
+
+class ConfigError(BatonError):
+    """A configuration was refused; the one in force, if any, stays in force."""
+
+    code = "invalid_config"

@@ -1,0 +1,127 @@
+"""What the API asks of the pipeline, and what the pipeline tells the API.
+
+The API (``app/api``) turns HTTP into a job and events into HTTP; the pipeline (``app/pipeline.py``) knows nothing of
+HTTP. Names of models and profiles are already resolved, limits already checked.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal, Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from app.messages import ChoiceReport, Delta, Message, RetrievalQuery, Usage
+
+
+@dataclass(frozen=True, slots=True)
+class ChatJob:
+    """One request for an answer.
+
+    ``prompt`` set = a bare completion: both guardrails, no template, no retrieval. ``retrieval`` None = no retrieval;
+    its ``text`` is the last user message. ``n_candidates`` ≥ ``n`` answers are generated and the best ``n`` returned.
+    ``deadline`` is a ``time.monotonic()`` instant. ``return_contexts`` asks for the passages' text in the reply.
+    """
+
+    request_id: str
+    model: str
+    profile: str
+    system_prompt: str
+    policy: str
+    deadline: float
+    messages: tuple[Message, ...] = ()
+    prompt: str | None = None
+    retrieval: RetrievalQuery | None = None
+    max_tokens: int | None = None
+    n: int = 1
+    n_candidates: int = 1
+    sampling: Mapping[str, Any] = field(default_factory=dict)
+    tools: tuple[Mapping[str, Any], ...] = ()
+    tool_choice: Any = None
+    response_format: Mapping[str, Any] | None = None
+    logprobs: bool = False
+    top_logprobs: int = 0
+    return_contexts: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Started:
+    """The engine has answered with its first piece: from here on the reply is a 200."""
+
+    prompt_tokens: int
+
+
+@dataclass(frozen=True, slots=True)
+class GuardrailNote:
+    """What the guardrail did, without the text: ``direction`` → category → count, by strictest action."""
+
+    action: Literal["allow", "flag", "redact", "block"]
+    categories: Mapping[str, int]
+    direction: Literal["input", "passage", "output"]
+    failed_open: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Finished:
+    """The last event. ``choices`` are best first; ``stages`` maps a stage's name to milliseconds.
+
+    ``contexts`` (when asked for): ``{"id", "collection", "source", "score", "text", "mark" | None}`` per passage.
+    ``flags`` are facts such as ``without_context`` (retrieval found nothing) or ``question_truncated``.
+    """
+
+    choices: tuple[ChoiceReport, ...]
+    usage: Usage
+    stages: Mapping[str, float]
+    guardrail: tuple[GuardrailNote, ...] = ()
+    contexts: tuple[Mapping[str, Any], ...] | None = None
+    flags: Mapping[str, Any] = field(default_factory=dict)
+
+
+ChatEvent = Started | Delta | Finished
+
+
+@dataclass(frozen=True, slots=True)
+class DocumentResult:
+    """Outcome of an upsert: counts of documents and passages, and of documents that were already stored unchanged."""
+
+    documents: int
+    passages: int
+    unchanged: int
+
+
+class PipelinePort(Protocol):
+    """The pipeline as the API sees it. Every method raises errors of ``app.errors`` only."""
+
+    def chat(self, job: ChatJob) -> AsyncIterator[ChatEvent]:
+        """Answer a job: ``Started``, then deltas (already judged), then ``Finished``.
+
+        An error raised before ``Started`` becomes an HTTP status; after it, one error event.
+        Closing the iterator cancels every stage that works on the job.
+        """
+        ...
+
+    async def embed(self, texts: Sequence[str], policy: str, deadline: float) -> npt.NDArray[np.float32]:
+        """Judge and embed texts as queries; returns ``(len(texts), dimension)``, L2-normalised."""
+        ...
+
+    async def list_collections(self) -> list[dict[str, Any]]:
+        """Return ``{"name", "documents", "passages", "dimension"}`` per collection."""
+        ...
+
+    async def delete_collection(self, name: str) -> None:
+        """Drop a collection. Raises CollectionNotFound."""
+        ...
+
+    async def delete_documents(self, name: str, ids: Sequence[str]) -> int:
+        """Delete documents by id; returns how many were there."""
+        ...
+
+    async def upsert_documents(self, name: str, documents: Sequence[Mapping[str, Any]]) -> DocumentResult:
+        """Chunk, embed and store ``{"id"?, "text", "source"?, "metadata"?}`` documents, atomically for readers."""
+        ...
+
+    async def readiness(self) -> dict[str, str]:
+        """Return stage or model name → ``"ready"`` or a sentence that says what is missing."""
+        ...
