@@ -1,0 +1,162 @@
+"""The generator: asks an engine for an answer and yields it piece by piece.
+
+The engine (vLLM behind ``ray.serve.llm``) answers in three shapes: server-sent-event strings, error objects and error
+events in mid-stream. This module is the one place that turns them into deltas and into our errors.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Mapping
+from contextlib import aclosing
+from typing import Any, Literal, Protocol
+
+import orjson
+
+from app.errors import (
+    BatonError,
+    ContextLengthExceeded,
+    EngineFailed,
+    InvalidRequest,
+    ModelNotFound,
+    SchemaRejected,
+    StageUnavailable,
+)
+from app.messages import Delta, GenerateRequest, Usage
+
+STAGE = "generator"
+Kind = Literal["chat", "completions"]
+_DATA = "data: "
+_DONE = "[DONE]"
+
+
+class Engine(Protocol):
+    """One model's engine. Items are SSE strings, ``{"error": …}`` mappings, or lists of either."""
+
+    def generate(self, kind: Kind, body: Mapping[str, Any]) -> AsyncIterator[Any]:
+        """Send OpenAI's request body; closing the iterator aborts the request in the engine."""
+        ...
+
+
+class Generator:
+    """Runs :class:`GenerateRequest` on the engine of its model."""
+
+    def __init__(self, engines: Mapping[str, Engine]) -> None:
+        self._engines = engines
+
+    async def run(self, request: GenerateRequest) -> AsyncIterator[Delta]:
+        """Yield deltas; the one with ``usage`` set is the last and has index -1.
+
+        Raises errors of ``app.errors``, before the first delta wherever the engine allows it.
+        """
+        engine = self._engines.get(request.model)
+        if engine is None:
+            raise ModelNotFound(f"The model {request.model!r} is not served here.", STAGE, "model")
+        kind: Kind = "chat" if request.prompt is None else "completions"
+        async with aclosing(_flatten(engine.generate(kind, _body(request)))) as items:
+            async for item in items:
+                for delta in _deltas(item, kind):
+                    yield delta
+
+
+async def _flatten(stream: AsyncIterator[Any]) -> AsyncIterator[Any]:
+    try:
+        async for item in stream:
+            for part in item if isinstance(item, list) else (item,):
+                yield part
+    finally:
+        await stream.aclose()  # type: ignore[attr-defined]
+
+
+def _body(request: GenerateRequest) -> dict[str, Any]:
+    body: dict[str, Any] = {
+        **request.sampling,
+        "model": request.model,
+        "request_id": request.request_id,
+        "stream": True,
+        "stream_options": {"include_usage": True},
+        "max_tokens": request.max_tokens,
+        "n": request.n,
+    }
+    if request.response_format is not None:
+        body["response_format"] = request.response_format
+    if request.prompt is not None:
+        body |= {"prompt": request.prompt} | ({"logprobs": request.top_logprobs} if request.logprobs else {})
+        return body
+    body["messages"] = list(request.messages)
+    if request.logprobs:
+        body |= {"logprobs": True, "top_logprobs": request.top_logprobs}
+    if request.tools:
+        body["tools"] = list(request.tools)
+        body["tool_choice"] = request.tool_choice or "auto"
+    return body
+
+
+def _deltas(item: Any, kind: Kind) -> list[Delta]:
+    payload = _payload(item)
+    if payload is None:
+        return []
+    if "error" in payload:
+        raise engine_error(payload["error"])
+    read = _chat_delta if kind == "chat" else _completion_delta
+    deltas = [read(choice) for choice in payload.get("choices", ())]
+    if payload.get("usage") and not payload.get("choices"):
+        usage = payload["usage"]
+        deltas.append(
+            Delta(-1, usage=Usage(int(usage["prompt_tokens"]), int(usage.get("completion_tokens") or 0))),
+        )
+    return deltas
+
+
+def _payload(item: Any) -> Mapping[str, Any] | None:
+    if isinstance(item, Mapping):
+        return item
+    text = str(item).strip()
+    if not text.startswith(_DATA.strip()):
+        return None
+    data = text[len(_DATA) - 1 :].strip()
+    return None if data == _DONE else orjson.loads(data)
+
+
+def _chat_delta(choice: Mapping[str, Any]) -> Delta:
+    delta = choice.get("delta") or {}
+    return Delta(
+        index=int(choice["index"]),
+        content=delta.get("content") or "",
+        tool_calls=tuple(delta.get("tool_calls") or ()),
+        logprobs=tuple((choice.get("logprobs") or {}).get("content") or ()),
+        finish_reason=choice.get("finish_reason"),
+    )
+
+
+def _completion_delta(choice: Mapping[str, Any]) -> Delta:
+    logprobs = choice.get("logprobs") or {}
+    tokens = zip(logprobs.get("tokens") or (), logprobs.get("token_logprobs") or (), strict=False)
+    return Delta(
+        index=int(choice["index"]),
+        content=choice.get("text") or "",
+        logprobs=tuple({"token": token, "logprob": value or 0.0} for token, value in tokens),
+        finish_reason=choice.get("finish_reason"),
+    )
+
+
+def engine_error(error: Mapping[str, Any]) -> BatonError:
+    """Translate the engine's error object (``message``, ``code`` = HTTP status) into ours."""
+    message = str(error.get("message") or "The engine gave no reason.")
+    status = error.get("code")
+    lowered = message.lower()
+    if "grammar" in lowered or "json schema" in lowered or "json_schema" in lowered:
+        return SchemaRejected(_first_line(message), STAGE, "response_format")
+    if "context length" in lowered or "input_tokens" in str(error.get("param")) or "maximum model length" in lowered:
+        return ContextLengthExceeded(_first_line(message), STAGE, "messages")
+    if status == 404:
+        return ModelNotFound(_first_line(message), STAGE, "model")
+    if status in {400, 422}:
+        return InvalidRequest(_first_line(message), STAGE, error.get("param"))
+    if status == 503:
+        return StageUnavailable("The engine cannot take requests at present.", STAGE, None, 5)
+    return EngineFailed("The engine gave up on this request.", STAGE)
+
+
+def _first_line(message: str) -> str:
+    line = message.splitlines()[0] if message else ""
+    return line[:300]
