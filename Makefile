@@ -1,0 +1,43 @@
+.DEFAULT_GOAL := help
+.PHONY: help setup run ask ingest test test-unit test-app lint format clean
+PYTHON := .venv/bin/python
+
+help:  ## Show the targets
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
+
+run: .venv/.run  ## Run the whole pipeline on this machine (CPU); Ctrl-C stops it
+	@exec $(PYTHON) -m app.ops.run $(ARGS)
+
+ask: .venv/.run  ## Ask the running pipeline: make ask Q="What does the guardrail do?"
+	@$(PYTHON) -m app.ops.ask $(ARGS) "$(Q)"
+
+test: test-unit test-app  ## Run every test suite (sets itself up)
+
+test-unit: .venv/.test  ## Stages, configuration, API: no Ray, seconds
+	$(PYTHON) -m pytest tests/unit
+
+test-app: .venv/.test  ## The pipeline in a real Serve with the real small models: minutes
+	$(PYTHON) -m pytest tests/app
+
+lint: .venv/.test  ## Formatting, lint rules and strict types
+	.venv/bin/ruff format --check .
+	.venv/bin/ruff check .
+	.venv/bin/mypy
+
+format: .venv/.test  ## Format and mend what can be mended
+	.venv/bin/ruff format .
+	.venv/bin/ruff check --fix .
+
+setup: .venv/.test  ## Install everything that running and testing need
+
+clean:  ## Remove the models, the index and the environment
+	rm -rf .baton .venv .uv
+
+.venv/.run: pyproject.toml uv.lock
+	@scripts/setup.sh
+	@touch $@
+
+.venv/.test: pyproject.toml uv.lock
+	@scripts/setup.sh --all-groups
+	@scripts/install_browser.sh
+	@touch $@ .venv/.run

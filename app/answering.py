@@ -1,0 +1,336 @@
+"""The course of one job through the stages: judge, retrieve, assemble, generate, judge again, post-process."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import Counter, defaultdict
+from collections.abc import AsyncIterator, Iterator, Mapping
+from contextlib import aclosing, contextmanager
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from app.errors import DeadlineExceeded, GuardrailBlocked
+from app.handles import Pending, StageCall
+from app.handoff import HandoffMeter
+from app.jobs import ChatEvent, ChatJob, Finished, GuardrailNote, Started
+from app.messages import (
+    AssembleRequest,
+    Delta,
+    Direction,
+    GenerateRequest,
+    JudgeRequest,
+    PostprocessRequest,
+    Prompt,
+    Report,
+    Retrieved,
+    Usage,
+    Verdict,
+)
+from app.metrics import Metrics
+from app.outgoing import OutgoingChoice
+from app.stages.generator import Generator
+
+_STRICTNESS = ("allow", "flag", "redact", "block")
+
+
+@dataclass(frozen=True)
+class Stages:
+    """The way to every stage, as one process sees it."""
+
+    guardrail: StageCall
+    retriever: StageCall
+    assembler: StageCall
+    postprocessor: StageCall
+    generator: Generator
+    metrics: Metrics
+    meter: HandoffMeter
+
+
+@dataclass(frozen=True)
+class PassageVerdict:
+    """What the guardrail made of the passages: rows to drop, and rows to show with other text."""
+
+    blocked: tuple[int, ...] = ()
+    redacted: Mapping[int, str] = field(default_factory=dict)
+
+
+@dataclass
+class Answering:
+    """State of one job. ``events`` runs it; ``close`` stops whatever still works on it."""
+
+    stages: Stages
+    job: ChatJob
+    milliseconds: dict[str, float] = field(default_factory=lambda: defaultdict(float))
+    verdicts: dict[Direction, list[Verdict]] = field(default_factory=lambda: defaultdict(list))
+    usage: Usage = Usage()
+    passages: PassageVerdict = PassageVerdict()
+    _pending: list[Pending] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.started = time.monotonic()
+
+    # --- before the first piece -------------------------------------------------------------------------------------
+
+    async def events(self) -> AsyncIterator[ChatEvent]:
+        """Yield ``Started``, the deltas that passed the guardrail, and ``Finished``."""
+        self.job = await self._judged_input()
+        retrieved = self._retrieve()
+        prompt = await self._assembled(retrieved)
+        choices = [
+            OutgoingChoice(index, self._judge_output, self.job.policy)
+            for index in range(max(self.job.n, self.job.n_candidates))
+        ]
+        ranked = len(choices) > self.job.n
+        async with aclosing(self._generated(prompt, choices)) as events:
+            async for event in events:
+                if not ranked or isinstance(event, Started):
+                    yield event
+        report = await self._report(choices, prompt, retrieved)
+        if ranked:
+            report, deltas = _best(report, choices)
+            for delta in deltas:
+                yield delta
+        yield await self._finished(report, prompt, retrieved, choices)
+
+    async def _judged_input(self) -> ChatJob:
+        job = self.job
+        if job.prompt is not None:
+            verdict = await self._judge("input", (job.prompt,))
+            return replace(job, prompt=verdict.texts[0])
+        judged = [number for number, message in enumerate(job.messages) if message.role in {"user", "tool"}]
+        verdict = await self._judge("input", tuple(job.messages[number].content for number in judged))
+        if verdict.action != "redact":
+            return job
+        messages = list(job.messages)
+        for number, text in zip(judged, verdict.texts, strict=True):
+            messages[number] = replace(messages[number], content=text)
+        question = next((message.content for message in reversed(messages) if message.role == "user"), "")
+        retrieval = replace(job.retrieval, text=question) if job.retrieval else None
+        return replace(job, messages=tuple(messages), retrieval=retrieval)
+
+    async def _judge(self, direction: Direction, texts: tuple[str, ...]) -> Verdict:
+        verdict = await self._verdict(JudgeRequest(direction, texts, self.job.policy))
+        if verdict.action == "block":
+            finding = next(found for found in verdict.findings if found.action == "block")
+            raise GuardrailBlocked(
+                f"The request was blocked by the guardrail (category {finding.category}); rephrase it.",
+                "guardrail",
+                "prompt" if self.job.prompt is not None else "messages",
+            )
+        return verdict
+
+    async def _verdict(self, request: JudgeRequest, payload: Pending | None = None) -> Verdict:
+        with self._timed("guardrail"):
+            pending = self._submit(self.stages.guardrail, request, payload)
+            verdict: Verdict = await pending.result(self.job.deadline)
+        self._note(request.direction, verdict)
+        return verdict
+
+    def _note(self, direction: Direction, verdict: Verdict) -> None:
+        self.verdicts[direction].append(verdict)
+        for found in verdict.findings:
+            self.stages.metrics.add(
+                "baton_guardrail_total", direction=direction, action=found.action, category=found.category
+            )
+        if verdict.failed_open:
+            self.stages.metrics.add("baton_guardrail_failed_open_total", direction=direction)
+
+    def _retrieve(self) -> Pending | None:
+        query = self.job.retrieval
+        return None if query is None else self._submit(self.stages.retriever, query)
+
+    async def _assembled(self, retrieved: Pending | None) -> Prompt | None:
+        job = self.job
+        if job.prompt is not None:
+            return None
+        if retrieved is not None:
+            with self._timed("retriever"):
+                payload: Retrieved = await retrieved.result(job.deadline)
+            self.stages.meter.record("retriever-gateway", payload)
+            self.passages = await self._judged_passages(retrieved)
+        request = AssembleRequest(
+            model=job.model,
+            system_prompt=job.system_prompt,
+            messages=job.messages,
+            max_tokens=job.max_tokens,
+            tools=job.tools,
+            blocked_rows=self.passages.blocked,
+            passage_texts=self.passages.redacted,
+            retrieval=retrieved is not None,
+        )
+        with self._timed("assembler"):
+            prompt: Prompt = await self._submit(self.stages.assembler, request, retrieved).result(job.deadline)
+        return prompt
+
+    async def _judged_passages(self, retrieved: Pending) -> PassageVerdict:
+        verdict = await self._verdict(JudgeRequest("passage", (), self.job.policy), retrieved)
+        blocked = {found.text_index for found in verdict.findings if found.action == "block"}
+        redacted = {found.text_index for found in verdict.findings if found.action == "redact"} - blocked
+        return PassageVerdict(tuple(sorted(blocked)), {row: verdict.texts[row] for row in sorted(redacted)})
+
+    # --- the stream -------------------------------------------------------------------------------------------------
+
+    async def _generated(self, prompt: Prompt | None, choices: list[OutgoingChoice]) -> AsyncIterator[ChatEvent]:
+        first = True
+        with self._timed("generator"):
+            async with aclosing(self.stages.generator.run(self._generate_request(prompt, len(choices)))) as deltas:
+                while (delta := await self._next(deltas)) is not None:
+                    if delta.usage is not None:
+                        self.usage = delta.usage
+                        continue
+                    if first:
+                        first = False
+                        self._note_first_token()
+                        yield Started(prompt.tokens if prompt else 0)
+                    outgoing = await choices[delta.index].push(delta)
+                    if outgoing is not None:
+                        yield outgoing
+                    if all(choice.finish_reason == "content_filter" for choice in choices):
+                        break
+        self._note_tokens()
+
+    async def _next(self, deltas: AsyncIterator[Delta]) -> Delta | None:
+        try:
+            async with asyncio.timeout_at(self.job.deadline):
+                return await anext(deltas, None)
+        except TimeoutError:
+            raise DeadlineExceeded("The request's deadline has passed.", "generator") from None
+
+    def _generate_request(self, prompt: Prompt | None, n: int) -> GenerateRequest:
+        job = self.job
+        return GenerateRequest(
+            model=job.model,
+            request_id=job.request_id,
+            messages=prompt.messages if prompt else (),
+            prompt=job.prompt,
+            max_tokens=prompt.max_tokens if prompt else job.max_tokens or 16,
+            n=n,
+            sampling=job.sampling,
+            tools=job.tools,
+            tool_choice=job.tool_choice,
+            response_format=job.response_format,
+            logprobs=True,
+            top_logprobs=job.top_logprobs,
+        )
+
+    async def _judge_output(self, request: JudgeRequest) -> Verdict:
+        with self._timed("guardrail"):
+            verdict: Verdict = await self.stages.guardrail.call(request, self.job.deadline)
+        return verdict
+
+    # --- after the last piece ---------------------------------------------------------------------------------------
+
+    async def _report(
+        self, choices: list[OutgoingChoice], prompt: Prompt | None, retrieved: Pending | None
+    ) -> Report:
+        request = PostprocessRequest(
+            choices=tuple(choice.choice() for choice in choices),
+            rows=prompt.rows if prompt else (),
+            response_format=self.job.response_format,
+            keep=self.job.n,
+        )
+        with self._timed("postprocessor"):
+            report: Report = await self._submit(self.stages.postprocessor, request, retrieved).result(self.job.deadline)
+        return report
+
+    async def _finished(
+        self, report: Report, prompt: Prompt | None, retrieved: Pending | None, choices: list[OutgoingChoice]
+    ) -> Finished:
+        self.milliseconds["total"] = (time.monotonic() - self.started) * 1000
+        for direction, verdicts in _output_verdicts(choices).items():
+            for verdict in verdicts:
+                self._note(direction, verdict)
+        flags: dict[str, Any] = {}
+        contexts = None
+        if prompt is not None and retrieved is not None:
+            payload: Retrieved = await retrieved.result(self.job.deadline)
+            flags = _flags(prompt, payload)
+            contexts = tuple(_contexts(prompt, payload, self.passages)) if self.job.return_contexts else None
+        return Finished(
+            choices=report.choices,
+            usage=self.usage,
+            stages={name: round(value, 2) for name, value in self.milliseconds.items()},
+            guardrail=tuple(self._notes()),
+            contexts=contexts,
+            flags=flags,
+        )
+
+    def _notes(self) -> Iterator[GuardrailNote]:
+        for direction, verdicts in self.verdicts.items():
+            categories = Counter(found.category for verdict in verdicts for found in verdict.findings)
+            failed_open = any(verdict.failed_open for verdict in verdicts)
+            if categories or failed_open:
+                action = max((verdict.action for verdict in verdicts), key=_STRICTNESS.index)
+                yield GuardrailNote(action, categories, direction, failed_open)
+
+    # --- housekeeping -----------------------------------------------------------------------------------------------
+
+    def _submit(self, call: StageCall, request: Any, payload: Pending | None = None) -> Pending:
+        pending = call.submit(request, payload)
+        self._pending.append(pending)
+        return pending
+
+    @contextmanager
+    def _timed(self, stage: str) -> Iterator[None]:
+        start = time.monotonic()
+        try:
+            yield
+        finally:
+            elapsed = (time.monotonic() - start) * 1000
+            self.milliseconds[stage] += elapsed
+
+    def _note_first_token(self) -> None:
+        elapsed = (time.monotonic() - self.started) * 1000
+        self.milliseconds["first_token"] = elapsed
+        self.stages.metrics.add("baton_time_to_first_token_milliseconds", elapsed, model=self.job.model)
+
+    def _note_tokens(self) -> None:
+        add = self.stages.metrics.add
+        add("baton_tokens_total", float(self.usage.prompt_tokens), model=self.job.model, direction="in")
+        add("baton_tokens_total", float(self.usage.completion_tokens), model=self.job.model, direction="out")
+
+    def close(self) -> None:
+        """Cancel every call that still works on the job and record the stages' times."""
+        for pending in self._pending:
+            if pending.cancel():
+                self.stages.metrics.add("baton_cancels_total", stage=pending.stage)
+        for stage, elapsed in self.milliseconds.items():
+            if stage not in {"total", "first_token"}:
+                self.stages.metrics.add("baton_stage_milliseconds", elapsed, stage=stage)
+
+
+def _output_verdicts(choices: list[OutgoingChoice]) -> Mapping[Direction, list[Verdict]]:
+    return {"output": [verdict for choice in choices for gate in choice.gates for verdict in gate.verdicts()]}
+
+
+def _best(report: Report, choices: list[OutgoingChoice]) -> tuple[Report, list[Delta]]:
+    """Number the kept candidates anew, best first, and return each as one delta."""
+    deltas = []
+    reports = []
+    for number, kept in enumerate(report.choices):
+        chosen = choices[kept.index]
+        deltas.append(Delta(number, content=chosen.text, finish_reason=chosen.finish_reason or "stop"))
+        reports.append(replace(kept, index=number))
+    return Report(tuple(reports)), deltas
+
+
+def _flags(prompt: Prompt, payload: Retrieved) -> dict[str, Any]:
+    flags: dict[str, Any] = {}
+    if not prompt.rows:
+        flags["without_context"] = True
+    if payload.question_truncated:
+        flags["question_truncated"] = True
+    if prompt.cut_passages:
+        flags["cut_passages"] = prompt.cut_passages
+    if prompt.cut_turns:
+        flags["cut_turns"] = prompt.cut_turns
+    return flags
+
+
+def _contexts(prompt: Prompt, payload: Retrieved, verdict: PassageVerdict) -> Iterator[Mapping[str, Any]]:
+    marks = {row: number for number, row in enumerate(prompt.rows, start=1)}
+    shown = payload.passages.select(["id", "collection", "source", "score", "text"]).slice(0, payload.top_k)
+    for row, passage in enumerate(shown.to_pylist()):
+        if row not in verdict.blocked:
+            yield {**passage, "text": verdict.redacted.get(row, passage["text"]), "mark": marks.get(row)}

@@ -1,0 +1,129 @@
+"""The configuration of ``make run``: the whole pipeline on one machine."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any, Self
+
+import yaml
+from pydantic import Field, model_validator
+
+from app.config.base import Config
+from app.config.gateway import Count, Name
+from app.config.pipeline import PipelineSettings, PipelineShape
+from app.errors import ConfigError
+
+Port = Annotated[int, Field(ge=1, le=65535)]
+
+
+class MachineConfig(Config):
+    """What the local cluster takes of this machine."""
+
+    host: str = "127.0.0.1"
+    """Address that the gateway listens on."""
+    port: Port = 8000
+    """Port of the gateway."""
+    metrics_port: Port = 9464
+    """Port of the page that Prometheus scrapes."""
+    dashboard_port: Port = 8265
+    """Port of Ray's dashboard, which also takes the Serve configuration."""
+    logical_cpus: Count = 8
+    """CPUs that Ray hands out. More than the machine has is right here: stages wait more than they compute."""
+    object_store_bytes: Count = 512 * 1024 * 1024
+    """Shared memory for the hand-off."""
+    min_memory_bytes: Count = 7 * 1024**3
+    """Memory that must be available at start."""
+    min_disk_bytes: Count = 2 * 1024**3
+    """Disk space that must be free for models and index."""
+    start_timeout_seconds: Count = 900
+    """How long the applications may take to start."""
+
+
+class LocalModel(Config):
+    """A model application of the local cluster."""
+
+    application: Name
+    """Name of the Serve application."""
+    engine: dict[str, Any]
+    """``LLMConfig`` of ``ray.serve.llm``, verbatim."""
+    env: dict[str, str] = Field(default_factory=dict)
+    """Environment of the engine's processes."""
+
+
+class LocalConfig(Config):
+    """Everything that ``python -m app.ops.run`` starts."""
+
+    machine: MachineConfig = MachineConfig()
+    """Ports and sizes."""
+    models: list[LocalModel] = Field(min_length=1)
+    """Model applications."""
+    pipeline: PipelineShape
+    """Shape of the pipeline application."""
+    settings: PipelineSettings
+    """What may change while it serves."""
+    collections: dict[Name, str] = Field(default_factory=dict)
+    """Collections to index at start: name → folder or file."""
+
+    @model_validator(mode="after")
+    def _applications_exist(self) -> Self:
+        known = {model.application for model in self.models}
+        for name, model in self.pipeline.models.items():
+            if model.application not in known:
+                raise ValueError(f"pipeline.models.{name}.application names {model.application!r}, not among models")
+        return self
+
+
+def load(path: Path, data: Path) -> LocalConfig:
+    """Read a YAML file; ``{data}`` in its strings stands for the folder of models and index. Raises ConfigError."""
+    try:
+        raw = yaml.safe_load(path.read_text(encoding="utf-8"))
+    except (OSError, yaml.YAMLError) as error:
+        raise ConfigError(f"{path} cannot be read: {error}") from None
+    return LocalConfig.parse(_filled(raw, str(data)), str(path))
+
+
+def _filled(value: Any, data: str) -> Any:
+    if isinstance(value, str):
+        return value.replace("{data}", data)
+    if isinstance(value, list):
+        return [_filled(part, data) for part in value]
+    if isinstance(value, dict):
+        return {key: _filled(part, data) for key, part in value.items()}
+    return value
+
+
+def serve_config(config: LocalConfig) -> dict[str, Any]:
+    """Return Serve's declarative configuration: one application per model, one for the pipeline.
+
+    ``args`` carry what shapes deployments; ``user_config`` what may change live (design decision 2).
+    """
+    applications: list[dict[str, Any]] = [
+        {
+            "name": model.application,
+            "import_path": "app.main:build_model",
+            "route_prefix": None,
+            "args": model.engine,
+            "runtime_env": {"env_vars": model.env},
+        }
+        for model in config.models
+    ]
+    settings = config.settings.model_dump(mode="json", by_alias=False)
+    deployments = [{"name": "gateway", "user_config": settings}]
+    for name in ("guardrail", "retriever", "assembler", "postprocessor"):
+        if getattr(config.pipeline.stages, name).placement == "deployment":
+            deployments.append({"name": name, "user_config": settings[name]})
+    applications.append(
+        {
+            "name": "pipeline",
+            "import_path": "app.main:build_pipeline",
+            "route_prefix": "/",
+            "args": config.pipeline.model_dump(mode="json"),
+            "deployments": deployments,
+        }
+    )
+    return {
+        "proxy_location": "HeadOnly",
+        "http_options": {"host": config.machine.host, "port": config.machine.port},
+        "logging_config": {"encoding": "TEXT", "log_level": "INFO", "enable_access_log": False},
+        "applications": applications,
+    }

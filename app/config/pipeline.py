@@ -1,0 +1,145 @@
+"""The whole configuration of a pipeline: what shapes its deployments, and what may change while it serves.
+
+:class:`PipelineShape` becomes the ``args`` of the Serve application: a change restarts the application's replicas.
+:class:`PipelineSettings` becomes ``user_config``: a change reaches live replicas in about a second, nothing restarts.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal, Self
+
+from pydantic import Field, model_validator
+
+from app.config.answers import AssemblerConfig, PostprocessorConfig
+from app.config.base import Config
+from app.config.embedder import EmbedderConfig
+from app.config.gateway import Count, GatewayConfig, LimitsConfig, ModelInfo, Name, ProfileConfig
+from app.config.guardrail import GuardrailConfig
+from app.config.retrieval import ChunkingConfig, RetrieverConfig, StoreConfig
+
+Placement = Literal["gateway", "deployment"]
+Queue = Annotated[int, Field(ge=-1)]
+
+
+class StageShape(Config):
+    """Where a stage runs and how much of it at once."""
+
+    placement: Placement
+    """``gateway``: in the gateway's process. ``deployment``: a Serve deployment of its own."""
+    max_ongoing_requests: Count = 50
+    """Requests that one replica works on at once."""
+    max_queued_requests: Queue = 200
+    """Requests that may wait for a replica; more are refused with 503. -1: any number."""
+    threads: Annotated[int, Field(ge=1, le=256)] = 4
+    """Threads of a replica that run the stage."""
+    options: dict[str, Any] = Field(default_factory=dict)
+    """Further options of the Serve deployment, under Ray's own names; only with placement ``deployment``."""
+
+    @model_validator(mode="after")
+    def _options_have_a_reader(self) -> Self:
+        if self.placement == "gateway" and self.options:
+            raise ValueError("options are read with placement: deployment only; drop them or change the placement")
+        clash = sorted(self.options.keys() & {"name", "max_ongoing_requests", "max_queued_requests", "user_config"})
+        if clash:
+            raise ValueError(f"options.{clash[0]} is set by Baton; use the key of the stage itself")
+        return self
+
+
+class BatchingShape(StageShape):
+    """A stage whose requests are gathered into batches."""
+
+    max_batch_size: Annotated[int, Field(ge=1, le=1024)] = 16
+    """Questions that one call of the embedder takes."""
+    batch_wait_seconds: Annotated[float, Field(ge=0, le=1)] = 0.002
+    """How long the first question of a batch waits for more."""
+
+
+class GatewayShape(Config):
+    """The HTTP ingress."""
+
+    max_ongoing_requests: Count = 256
+    """Chat, completion and embedding requests that one replica works on at once."""
+    max_queued_requests: Queue = 256
+    """Requests that may wait in a replica; more are refused with 503."""
+    options: dict[str, Any] = Field(default_factory=dict)
+    """Further options of the Serve deployment, under Ray's own names."""
+
+
+class StagesShape(Config):
+    """Every stage of the pipeline application. The generator is an application of its own, one per model."""
+
+    gateway: GatewayShape = GatewayShape()
+    """The ingress."""
+    guardrail: StageShape = StageShape(placement="gateway")
+    """Judges what comes in, what is retrieved and what goes out."""
+    retriever: BatchingShape = BatchingShape(placement="deployment")
+    """Embeds the question and searches the store."""
+    assembler: StageShape = StageShape(placement="gateway")
+    """Builds the prompt."""
+    postprocessor: StageShape = StageShape(placement="deployment")
+    """Checks and grounds the answer."""
+
+
+class ServedModel(Config):
+    """A model that the pipeline can ask."""
+
+    application: str = Field(min_length=1, max_length=64)
+    """The Serve application that holds its engine."""
+    tokenizer: str = Field(min_length=1, max_length=1024)
+    """Folder (or Hugging Face id in the local cache) of the model's tokenizer and chat template."""
+    context_tokens: Count = 8192
+    """The window in tokens, as the engine is started with."""
+    tools: bool = False
+    """Whether the engine was started with a tool-call parser."""
+    description: str = ""
+    """One sentence for ``GET /v1/models``."""
+
+
+class PipelineShape(Config):
+    """What shapes the pipeline's deployments."""
+
+    models: dict[Name, ServedModel] = Field(min_length=1)
+    """Models by name."""
+    embedder: EmbedderConfig
+    """The encoder of retriever and postprocessor."""
+    store: StoreConfig = StoreConfig()
+    """Where collections live."""
+    chunking: ChunkingConfig = ChunkingConfig()
+    """How documents are cut into passages."""
+    stages: StagesShape = StagesShape()
+    """Placement and size of each stage."""
+
+
+class PipelineSettings(Config):
+    """What may change while the pipeline serves."""
+
+    profiles: dict[Name, ProfileConfig] = Field(min_length=1)
+    """Profiles by name."""
+    default_profile: Name = "default"
+    """The profile of requests that name none."""
+    limits: LimitsConfig = LimitsConfig()
+    """Caps on requests."""
+    guardrail: GuardrailConfig = GuardrailConfig()
+    """Policies."""
+    retriever: RetrieverConfig = RetrieverConfig()
+    """Defaults and caps of the search."""
+    assembler: AssemblerConfig = AssemblerConfig()
+    """Budgets of the prompt."""
+    postprocessor: PostprocessorConfig = PostprocessorConfig()
+    """Thresholds of grounding and citations."""
+
+    def gateway(self, shape: PipelineShape) -> GatewayConfig:
+        """Return the gateway's view: profiles and limits checked against the models that are served."""
+        models = {
+            name: ModelInfo(context_tokens=model.context_tokens, description=model.description, tools=model.tools)
+            for name, model in shape.models.items()
+        }
+        return GatewayConfig.parse(
+            {
+                "profiles": self.profiles,
+                "models": models,
+                "default_profile": self.default_profile,
+                "limits": self.limits,
+            },
+            "settings",
+        )

@@ -1,0 +1,148 @@
+"""The gateway: Baton's HTTP ingress, with the stages that are placed in its process."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from fastapi import FastAPI
+from ray import serve
+
+from app.answering import Stages
+from app.api.application import build_api
+from app.config.gateway import GatewayConfig
+from app.config.pipeline import PipelineSettings, PipelineShape
+from app.deployments.runner import StageRunner, refused
+from app.deployments.stages import STAGE_NAMES, build_runner, stage_shape
+from app.errors import ConfigError, StageUnavailable
+from app.handles import Admission, LocalCall, RemoteCall, RemoteEngine, StageCall
+from app.handoff import HandoffMeter
+from app.metrics import Metrics, RayMetrics
+from app.pipeline import Pipeline
+from app.stages.generator import Generator
+
+#: How long an answer to "is everything ready?" is reused: probes come every few seconds from several sides.
+_READINESS_SECONDS = 1.0
+_GENERATOR_DEPLOYMENT = "generator"
+
+
+class Gateway:
+    """Serves the API. ``handles`` are the stages that have deployments of their own."""
+
+    async def __init__(self, shape: dict[str, Any], handles: dict[str, Any]) -> None:
+        self._shape = PipelineShape.parse(shape, "pipeline")
+        self._metrics: Metrics = RayMetrics()
+        self._settings: GatewayConfig | None = None
+        self._runners = {
+            name: build_runner(name, self._shape, self._metrics) for name in STAGE_NAMES if name not in handles
+        }
+        await asyncio.gather(*(runner.start() for runner in self._runners.values()))
+        self._pipeline = Pipeline(self._stages(handles), self._admission(), Readiness(self._shape).probe)
+
+    def _admission(self) -> Admission:
+        own = self._shape.stages.gateway
+        return Admission("gateway", own.max_ongoing_requests, own.max_queued_requests, self._metrics)
+
+    def _stages(self, handles: Mapping[str, Any]) -> Stages:
+        calls = {name: self._call(name, handles) for name in STAGE_NAMES}
+        engines = {
+            name: RemoteEngine("generator", _finder(model.application), self._metrics)
+            for name, model in self._shape.models.items()
+        }
+        return Stages(
+            **calls, generator=Generator(engines), metrics=self._metrics, meter=HandoffMeter(self._metrics)
+        )
+
+    def _call(self, name: str, handles: Mapping[str, Any]) -> StageCall:
+        if name in handles:
+            return RemoteCall(name, handles[name], self._metrics, returns_payload=name == "retriever")
+        shape = stage_shape(self._shape, name)
+        admission = Admission(name, shape.max_ongoing_requests, shape.max_queued_requests, self._metrics)
+        return LocalCall(name, self._runners[name], admission)
+
+    async def __serve_build_asgi_app__(self) -> FastAPI:  # noqa: N807 - Serve's name for the hook
+        return build_api(lambda: self._pipeline, self._current_settings, observe=self._observe)
+
+    def _current_settings(self) -> GatewayConfig:
+        if self._settings is None:
+            raise StageUnavailable("The gateway has no settings yet; try again shortly.", "gateway", None, 1)
+        return self._settings
+
+    def _observe(self, route: str, status: int, profile: str) -> None:
+        self._metrics.add("baton_requests_total", route=route, status=str(status), profile=profile)
+
+    async def reconfigure(self, user_config: Any) -> None:
+        """Take new settings, checked as a whole before any stage sees its part.
+
+        At start wrong settings stop the replica; later ones are refused, logged and counted, and the old ones stay.
+        """
+        try:
+            settings = PipelineSettings.parse(user_config, "settings")
+            gateway = settings.gateway(self._shape)
+        except ConfigError as error:
+            if self._settings is None:
+                raise
+            refused("gateway", error, self._metrics)
+            return
+        for name, runner in self._runners.items():
+            await _configure(runner, getattr(settings, name))
+        self._settings = gateway
+
+    def check_health(self) -> None:
+        """Raise when the gateway cannot serve, so that Serve replaces the replica."""
+        self._current_settings()
+
+
+async def _configure(runner: StageRunner, settings: Any) -> None:
+    await runner.configure(settings)
+
+
+def _finder(application: str) -> Callable[[], Any]:
+    def find() -> Any:
+        return serve.get_deployment_handle(_GENERATOR_DEPLOYMENT, application, _check_exists=False)
+
+    return find
+
+
+class Readiness:
+    """Asks Serve's controller whether each stage and model serves; answers are reused for a second."""
+
+    def __init__(self, shape: PipelineShape) -> None:
+        self._models = {name: model.application for name, model in shape.models.items()}
+        self._answer: dict[str, str] = {}
+        self._asked = 0.0
+        self._lock = asyncio.Lock()
+
+    async def probe(self) -> dict[str, str]:
+        """Return stage or model name → ``"ready"`` or a sentence that says what is missing."""
+        async with self._lock:
+            if time.monotonic() - self._asked > _READINESS_SECONDS:
+                self._answer = await asyncio.to_thread(self._ask)
+                self._asked = time.monotonic()
+            return dict(self._answer)
+
+    def _ask(self) -> dict[str, str]:
+        applications = serve.status().applications
+        answer = {}
+        own = next((found for found in applications.values() if "gateway" in found.deployments), None)
+        for name, deployment in (own.deployments if own else {}).items():
+            answer[name] = _state(name, deployment)
+        for model, application in self._models.items():
+            found = applications.get(application)
+            deployment = found.deployments.get(_GENERATOR_DEPLOYMENT) if found else None
+            if deployment is None:
+                answer[model] = f"the application {application} of model {model} is not deployed"
+            else:
+                answer[model] = _state(model, deployment)
+        return answer
+
+
+def _state(name: str, deployment: Any) -> str:
+    status = getattr(deployment.status, "value", deployment.status)
+    # A model that its policy scaled to zero is HEALTHY without replicas: it wakes on demand and counts as ready.
+    if status == "HEALTHY" or deployment.replica_states.get("RUNNING", 0) > 0:
+        return "ready"
+    detail = f": {deployment.message}" if deployment.message else ""
+    return f"{name} is {status}{detail}"[:300]

@@ -1,0 +1,49 @@
+"""The engine's deployment: ``ray.serve.llm``'s server, with plain data at its border.
+
+The gateway sends OpenAI's JSON and gets SSE strings or ``{"error": …}`` mappings back, so it needs neither vLLM's
+classes nor its imports (half a minute of CPU time and 700 MB per process).
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import aclosing
+from typing import Any
+
+from pydantic import ValidationError
+from ray.serve.llm.deployment import LLMServer
+from ray.serve.llm.openai_api_models import ChatCompletionRequest, CompletionRequest
+
+
+class GeneratorServer(LLMServer):  # type: ignore[misc]
+    """Adds one streaming method to the stock server; everything else stays as it is."""
+
+    async def generate(self, kind: str, body: dict[str, Any]) -> AsyncIterator[list[Any]]:
+        """Yield lists of SSE strings and ``{"error": {message, type, param, code}}`` mappings.
+
+        ``kind`` is ``chat`` or ``completions``; closing the iterator aborts the request in the engine.
+        """
+        request_class = ChatCompletionRequest if kind == "chat" else CompletionRequest
+        try:
+            request = request_class(**body)
+        except ValidationError as error:
+            yield [{"error": _refused(error)}]
+            return
+        stream = await (self.chat(request) if kind == "chat" else self.completions(request))
+        async with aclosing(stream) as items:
+            async for item in items:
+                yield [_plain(part) for part in (item if isinstance(item, list) else [item])]
+
+
+def _plain(part: Any) -> Any:
+    if isinstance(part, str):
+        return part
+    error = getattr(part, "error", None)
+    if error is None:
+        return {"error": {"message": f"The engine sent a {type(part).__name__}.", "code": 502}}
+    return {"error": {"message": error.message, "type": error.type, "param": error.param, "code": error.code}}
+
+
+def _refused(error: ValidationError) -> dict[str, Any]:
+    fault = error.errors(include_url=False, include_input=False)[0]
+    return {"message": str(fault["msg"]), "type": "invalid_request_error", "param": None, "code": 400}

@@ -1,0 +1,120 @@
+"""Runs a stage in this process: off the event loop, in threads of its own, with live settings that never half apply.
+
+The same runners serve a stage in the gateway's process (``app/handles.py: LocalCall``) and in a deployment of its own
+(``app/deployments/stage.py``), so a stage behaves the same in both places.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+from ray import serve
+
+from app.config.pipeline import BatchingShape
+from app.errors import BatonError, ConfigError, InvalidRequest
+from app.messages import JudgeRequest, Retrieved, RetrievalQuery, Verdict
+from app.metrics import Metrics
+
+log = logging.getLogger("baton.runner")
+
+#: A text up to this many characters is judged on the event loop: 2 KB take well under a millisecond, and a switch of
+#: threads per generated token would cost more than the judgement.
+_INLINE_CHARS = 4096
+
+
+class StageRunner:
+    """Runs ``stage.run`` in ``threads`` threads."""
+
+    def __init__(self, stage: Any, threads: int, metrics: Metrics) -> None:
+        self.stage = stage
+        self._metrics = metrics
+        self._threads = ThreadPoolExecutor(threads, thread_name_prefix=f"baton-{stage.name}")
+        self._configured = False
+
+    async def start(self) -> None:
+        """Load the stage."""
+        await self._off_loop(self.stage.start)
+
+    async def configure(self, settings: Any) -> None:
+        """Hand new settings to the stage.
+
+        The first settings must be right: :class:`ConfigError` stops the start. Later ones that are refused leave the
+        old ones in force; that is logged and counted, and the replica goes on serving.
+        """
+        try:
+            await self._off_loop(self.stage.configure, settings)
+        except ConfigError as error:
+            if not self._configured:
+                raise
+            refused(self.stage.name, error, self._metrics)
+        self._configured = True
+
+    async def run(self, request: Any, payload: Any = None) -> Any:
+        """Run the stage on one request."""
+        return await self._off_loop(self.stage.run, request, payload)
+
+    async def manage(self, method: str, *arguments: Any) -> Any:
+        """Call another public method of the stage."""
+        if method.startswith("_") or not callable(getattr(self.stage, method, None)):
+            raise InvalidRequest(f"The {self.stage.name} has no method {method!r}.", self.stage.name)
+        return await self._off_loop(getattr(self.stage, method), *arguments)
+
+    async def close(self) -> None:
+        """Release the stage and its threads."""
+        await self._off_loop(self.stage.close)
+        self._threads.shutdown(wait=False)
+
+    async def _off_loop(self, work: Callable[..., Any], *arguments: Any) -> Any:
+        return await asyncio.get_running_loop().run_in_executor(self._threads, partial(work, *arguments))
+
+
+def refused(deployment: str, error: BatonError, metrics: Metrics) -> None:
+    """Say that a live configuration was refused and that the old one stays in force."""
+    log.error("%s: new settings refused, the old ones stay in force: %s", deployment, error)
+    metrics.add("baton_config_refused_total", deployment=deployment)
+
+
+class GuardrailRunner(StageRunner):
+    """Judges short texts on the spot, and the passages of a payload where a request brings one."""
+
+    async def run(self, request: JudgeRequest, payload: Retrieved | None = None) -> Verdict:
+        """Return the verdict on the request's texts, or on the payload's passages that may reach the prompt."""
+        if payload is not None:
+            texts = payload.passages.column("text").slice(0, payload.top_k).to_pylist()
+            request = replace(request, texts=tuple(texts))
+        if sum(map(len, request.texts)) <= _INLINE_CHARS and not self.stage.is_slow(request.policy):
+            verdict: Verdict = self.stage.run(request)
+        else:
+            verdict = await self._off_loop(self.stage.run, request)
+        return verdict
+
+
+class RetrieverRunner(StageRunner):
+    """Gathers questions that arrive together into one call of the embedder (Serve's dynamic batching)."""
+
+    def __init__(self, stage: Any, shape: BatchingShape, metrics: Metrics) -> None:
+        super().__init__(stage, shape.threads, metrics)
+        self._batched = serve.batch(
+            max_batch_size=shape.max_batch_size,
+            batch_wait_timeout_s=shape.batch_wait_seconds,
+            max_concurrent_batches=shape.threads,
+        )(self._run_batch)
+
+    async def _run_batch(self, queries: list[RetrievalQuery]) -> list[tuple[Retrieved | Exception]]:
+        # Wrapped in tuples: one question's error must not become the error of the whole batch.
+        results = await self._off_loop(self.stage.run_batch, queries)
+        return [(result,) for result in results]
+
+    async def run(self, request: RetrievalQuery, payload: Any = None) -> Retrieved:
+        """Search for one question. Raises what went wrong with this question alone."""
+        (result,) = await self._batched(request)
+        if isinstance(result, Exception):
+            raise result
+        found: Retrieved = result
+        return found

@@ -1,0 +1,85 @@
+"""Builds each stage from the pipeline's shape, and the Serve class that runs one in a deployment of its own."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from app.config.answers import AssemblerConfig, PostprocessorConfig
+from app.config.guardrail import GuardrailConfig
+from app.config.pipeline import PipelineShape, StageShape
+from app.config.retrieval import RetrieverConfig
+from app.deployments.runner import GuardrailRunner, RetrieverRunner, StageRunner
+from app.errors import StageUnavailable
+from app.handoff import HandoffMeter
+from app.messages import Retrieved
+from app.metrics import Metrics, RayMetrics
+
+STAGE_NAMES = ("guardrail", "retriever", "assembler", "postprocessor")
+SETTINGS = {
+    "guardrail": GuardrailConfig,
+    "retriever": RetrieverConfig,
+    "assembler": AssemblerConfig,
+    "postprocessor": PostprocessorConfig,
+}
+
+
+def stage_shape(shape: PipelineShape, name: str) -> StageShape:
+    """Return the shape of the stage called ``name``."""
+    found: StageShape = getattr(shape.stages, name)
+    return found
+
+
+def build_runner(name: str, shape: PipelineShape, metrics: Metrics) -> StageRunner:
+    """Build the stage called ``name`` with its default settings, not yet started."""
+    threads = stage_shape(shape, name).threads
+    if name == "guardrail":
+        from app.stages.guardrail import Guardrail
+
+        return GuardrailRunner(Guardrail(GuardrailConfig()), threads, metrics)
+    if name == "retriever":
+        from app.stages.retriever import Retriever, RetrieverStructure
+
+        structure = RetrieverStructure(store=shape.store, embedder=shape.embedder, chunking=shape.chunking)
+        return RetrieverRunner(Retriever(structure, RetrieverConfig()), shape.stages.retriever, metrics)
+    if name == "assembler":
+        from app.stages.assembler import Assembler, ModelWindow
+
+        windows = {
+            model: ModelWindow(tokenizer=served.tokenizer, context_tokens=served.context_tokens)
+            for model, served in shape.models.items()
+        }
+        return StageRunner(Assembler(windows, AssemblerConfig()), threads, metrics)
+    from app.stages.postprocessor import Postprocessor
+
+    return StageRunner(Postprocessor(shape.embedder, PostprocessorConfig()), threads, metrics)
+
+
+class StageDeployment:
+    """One stage as a Serve deployment: starts it, hands it settings and requests, counts what it is handed."""
+
+    async def __init__(self, name: str, shape: dict[str, Any]) -> None:
+        self._name = name
+        metrics = RayMetrics()
+        self._meter = HandoffMeter(metrics)
+        self._runner = build_runner(name, PipelineShape.parse(shape, "pipeline"), metrics)
+        await self._runner.start()
+        self._healthy = True
+
+    async def reconfigure(self, settings: Any) -> None:
+        """Take new settings (Serve's ``user_config``); refused ones leave the old ones in force."""
+        await self._runner.configure(settings)
+
+    async def run(self, request: Any, payload: Retrieved | None = None) -> Any:
+        """Run the stage on one request; ``payload`` arrives by reference."""
+        if payload is not None:
+            self._meter.record(f"retriever-{self._name}", payload)
+        return await self._runner.run(request, payload)
+
+    async def manage(self, method: str, *arguments: Any) -> Any:
+        """Call another method of the stage."""
+        return await self._runner.manage(method, *arguments)
+
+    def check_health(self) -> None:
+        """Raise when the stage cannot serve, so that Serve replaces the replica."""
+        if not getattr(self, "_healthy", False):
+            raise StageUnavailable(f"The {self._name} has not started.", self._name)

@@ -1,0 +1,63 @@
+"""Proof of how a payload arrived: mapped from the node's object store, copied, or brought over from another node.
+
+The consumer looks where the payload's largest buffer lies. Inside a mapping of the object store (a file under
+``/dev/shm`` or wherever Ray keeps it, named ``plasma``) nothing was copied; anywhere else the bytes are a copy of the
+consumer's own. The counters ``baton_handoffs_total`` and ``baton_handoff_bytes_total`` carry the result per hop.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Literal
+
+import pyarrow as pa
+
+from app.messages import Retrieved
+from app.metrics import Metrics
+
+HandoffPath = Literal["shared", "inline"]
+_MAPS = Path("/proc/self/maps")
+
+
+def _largest_buffer(table: pa.Table) -> pa.Buffer | None:
+    buffers = [
+        buffer for column in table.columns for chunk in column.chunks for buffer in chunk.buffers() if buffer is not None
+    ]
+    return max(buffers, key=lambda buffer: buffer.size, default=None)
+
+
+class HandoffMeter:
+    """Counts payloads per hop and path. One instance per process; the mappings are read anew only when needed."""
+
+    def __init__(self, metrics: Metrics) -> None:
+        self._metrics = metrics
+        self._ranges: tuple[tuple[int, int], ...] = ()
+
+    def record(self, hop: str, retrieved: Retrieved) -> HandoffPath:
+        """Count one payload that arrived over ``hop`` (``<producer>-<consumer>``) and return the path it took."""
+        path: HandoffPath = "shared" if self._is_shared(retrieved.passages) else "inline"
+        self._metrics.add("baton_handoffs_total", hop=hop, path=path)
+        self._metrics.add("baton_handoff_bytes_total", float(retrieved.passages.nbytes), hop=hop, path=path)
+        return path
+
+    def _is_shared(self, table: pa.Table) -> bool:
+        buffer = _largest_buffer(table)
+        if buffer is None:
+            return False
+        address = buffer.address
+        if not self._lies_in_store(address):
+            self._ranges = _store_ranges()
+        return self._lies_in_store(address)
+
+    def _lies_in_store(self, address: int) -> bool:
+        return any(start <= address < end for start, end in self._ranges)
+
+
+def _store_ranges() -> tuple[tuple[int, int], ...]:
+    ranges = []
+    for line in _MAPS.read_text().splitlines():
+        fields = line.split(maxsplit=5)
+        if len(fields) == 6 and "plasma" in fields[5]:
+            start, end = fields[0].split("-")
+            ranges.append((int(start, 16), int(end, 16)))
+    return tuple(ranges)

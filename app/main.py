@@ -1,0 +1,62 @@
+"""The import paths of Baton's Serve applications: ``app.main:build_pipeline`` and ``app.main:build_model``.
+
+Ray hands a builder its raw ``args`` when annotations are postponed, so this module does not postpone them, and each
+builder validates what it gets: a wrong value ends in ``DEPLOY_FAILED`` with a sentence that names the key.
+"""
+
+from typing import Any
+
+from ray import serve
+from ray.serve import Application
+
+from app.config.pipeline import PipelineShape
+
+
+def build_pipeline(args: dict[str, Any]) -> Application:
+    """Build the pipeline application from :class:`app.config.pipeline.PipelineShape` as ``args``.
+
+    Deployments: ``gateway`` and one per stage whose placement is ``deployment``. Names are fixed here: ``user_config``
+    finds them by name.
+    """
+    from app.deployments.gateway import Gateway
+    from app.deployments.stages import STAGE_NAMES, StageDeployment, stage_shape
+
+    shape = PipelineShape.parse(args, "args")
+    plain = shape.model_dump(mode="json")
+    handles = {}
+    for name in STAGE_NAMES:
+        own = stage_shape(shape, name)
+        if own.placement == "deployment":
+            handles[name] = (
+                serve.deployment(StageDeployment)
+                .options(
+                    name=name,
+                    max_ongoing_requests=own.max_ongoing_requests,
+                    max_queued_requests=own.max_queued_requests,
+                    **own.options,
+                )
+                .bind(name, plain)
+            )
+    gateway = shape.stages.gateway
+    return (
+        serve.deployment(serve.ingress()(Gateway))
+        .options(
+            name="gateway",
+            # The gateway sheds by itself, in OpenAI's shape and with Retry-After; Serve's own limit must not bite first.
+            max_ongoing_requests=4 * (gateway.max_ongoing_requests + max(0, gateway.max_queued_requests)),
+            **gateway.options,
+        )
+        .bind(plain, handles)
+    )
+
+
+def build_model(args: dict[str, Any]) -> Application:
+    """Build one model's application from ``ray.serve.llm``'s ``LLMConfig`` as ``args``; one deployment, ``generator``."""
+    from ray.serve.llm import LLMConfig, build_llm_deployment
+
+    from app.deployments.generator import GeneratorServer
+
+    application: Application = build_llm_deployment(
+        LLMConfig(**args), override_serve_options={"name": "generator"}, deployment_cls=GeneratorServer
+    )
+    return application

@@ -1,0 +1,132 @@
+"""A Ray cluster of our own on this machine, driven through Serve's REST API."""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import httpx
+
+from app.config.local import LocalConfig, serve_config
+from app.errors import ConfigError, StageUnavailable
+
+_POLL_SECONDS = 0.5
+_ROOT = Path(__file__).resolve().parents[2]
+
+#: Environment of every Ray process. Set before Ray is imported: most of it is read at import.
+ENVIRONMENT = {
+    # A bare local Ray makes a token file and from then on asks for it.
+    "RAY_AUTH_MODE": "disabled",
+    "RAY_USAGE_STATS_ENABLED": "0",
+    # References inside by-value messages would be pinned for ever; Baton sends none, and this makes one raise.
+    "RAY_allow_out_of_band_object_ref_serialization": "0",
+    # Nothing is fetched from a model hub.
+    "HF_HUB_OFFLINE": "1",
+    "TRANSFORMERS_OFFLINE": "1",
+    "TOKENIZERS_PARALLELISM": "false",
+    # Two cores: a library that starts a thread per core and process would only get in the others' way.
+    "OMP_NUM_THREADS": "1",
+    "RAY_DEDUP_LOGS": "0",
+}
+
+
+class LocalCluster:
+    """Starts Ray, deploys the configuration, waits, stops."""
+
+    def __init__(self, config: LocalConfig, data: Path) -> None:
+        self._config = config
+        self._data = data
+        self._said: dict[str, str] = {}
+
+    @property
+    def url(self) -> str:
+        """Base URL of the gateway."""
+        return f"http://{self._config.machine.host}:{self._config.machine.port}"
+
+    @property
+    def _applications(self) -> str:
+        machine = self._config.machine
+        return f"http://{machine.host}:{machine.dashboard_port}/api/serve/applications/"
+
+    def start(self) -> None:
+        """Start the cluster in this process's care."""
+        for name, value in ENVIRONMENT.items():
+            os.environ.setdefault(name, value)
+        # Workers import `app` from here, wherever the caller stands.
+        os.environ["PYTHONPATH"] = os.pathsep.join(
+            part for part in (str(_ROOT), os.environ.get("PYTHONPATH", "")) if part
+        )
+        import ray
+
+        machine = self._config.machine
+        ray.init(
+            address="local",
+            num_cpus=machine.logical_cpus,
+            object_store_memory=machine.object_store_bytes,
+            include_dashboard=True,
+            dashboard_host=machine.host,
+            dashboard_port=machine.dashboard_port,
+            _metrics_export_port=machine.metrics_port,
+            log_to_driver=False,
+            logging_level="warning",
+        )
+
+    def deploy(self, config: LocalConfig | None = None) -> None:
+        """Send the Serve configuration. The answer 200 proves nothing: wait for the status."""
+        self._config = config or self._config
+        answer = httpx.put(self._applications, json=serve_config(self._config), timeout=60)
+        if answer.status_code != 200:
+            raise ConfigError(f"Serve refused the configuration: {answer.text[:500]}")
+
+    def statuses(self) -> dict[str, dict[str, Any]]:
+        """Return Serve's view of each application."""
+        answer = httpx.get(self._applications, timeout=30)
+        answer.raise_for_status()
+        applications: dict[str, dict[str, Any]] = answer.json()["applications"]
+        return applications
+
+    def wait_until_running(self, say: Callable[[str], None], stop: threading.Event, only: str | None = None) -> None:
+        """Wait for all applications (or the one called ``only``), telling each change of status.
+
+        Raises :class:`ConfigError` with Serve's message when one fails, :class:`StageUnavailable` when time is up.
+        """
+        wanted = {only} if only else {application["name"] for application in serve_config(self._config)["applications"]}
+        end = time.monotonic() + self._config.machine.start_timeout_seconds
+        while not stop.is_set():
+            found = self.statuses()
+            self._tell(found, say)
+            if all(found.get(name, {}).get("status") == "RUNNING" for name in wanted):
+                return
+            if time.monotonic() > end:
+                raise StageUnavailable(f"The applications {sorted(wanted)} did not start in time.")
+            stop.wait(_POLL_SECONDS)
+
+    def _tell(self, found: dict[str, dict[str, Any]], say: Callable[[str], None]) -> None:
+        for name, application in found.items():
+            status = application["status"]
+            if status == "DEPLOY_FAILED":
+                raise ConfigError(f"The application {name} did not start: {_reason(application)}")
+            if self._said.get(name) != status:
+                self._said[name] = status
+                say(f"application {name}: {status.lower()}")
+
+    def stop(self) -> None:
+        """Stop Serve, then Ray; engines get the time to remove what they keep in shared memory."""
+        import ray
+        from ray import serve
+
+        if ray.is_initialized():
+            try:
+                serve.shutdown()
+            finally:
+                ray.shutdown()
+
+
+def _reason(application: dict[str, Any]) -> str:
+    message = str(application.get("message") or "no reason given").strip()
+    lines = [line.strip() for line in message.splitlines() if line.strip()]
+    return lines[-1][:500] if lines else "no reason given"

@@ -1,0 +1,79 @@
+"""What ``make run`` checks before it starts anything; each fault is one sentence that says what to change."""
+
+from __future__ import annotations
+
+import shutil
+import socket
+from pathlib import Path
+
+from app.config.local import MachineConfig
+from app.errors import ConfigError
+
+_GIB = 1024**3
+_MEMINFO = Path("/proc/meminfo")
+_SHARED_MEMORY = Path("/dev/shm")  # noqa: S108 - the place where Ray keeps its object store, not a file of ours
+
+
+def check(machine: MachineConfig, data: Path) -> None:
+    """Raise :class:`ConfigError` at the first thing that would stop the pipeline from starting on this machine."""
+    for name in ("port", "metrics_port", "dashboard_port"):
+        check_port(machine.host, getattr(machine, name), name)
+    check_memory(available_memory(_MEMINFO), machine.min_memory_bytes)
+    check_disk(data, machine.min_disk_bytes)
+    check_shared_memory(machine.object_store_bytes)
+
+
+def check_port(host: str, port: int, name: str) -> None:
+    """Refuse a port that somebody listens on."""
+    with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind((host, port))
+        except OSError as error:
+            raise ConfigError(
+                f"Port {port} on {host} cannot be used ({error.strerror}): stop the program that listens there "
+                f"(`ss -ltnp 'sport = :{port}'` shows it) or pass another one with --{name.replace('_', '-')}."
+            ) from None
+
+
+def available_memory(meminfo: Path) -> int:
+    """Return the bytes of memory that can be had without swapping, and within the limit of a container's group."""
+    fields = dict(line.split(":", 1) for line in meminfo.read_text().splitlines() if ":" in line)
+    available = int(fields["MemAvailable"].split()[0]) * 1024
+    limit = Path("/sys/fs/cgroup/memory.max")
+    used = Path("/sys/fs/cgroup/memory.current")
+    if limit.exists() and used.exists() and (text := limit.read_text().strip()) != "max":
+        available = min(available, int(text) - int(used.read_text()))
+    return available
+
+
+def check_memory(available: int, needed: int) -> None:
+    """Refuse a machine with too little memory."""
+    if available < needed:
+        raise ConfigError(
+            f"Baton needs {needed / _GIB:.1f} GiB of available memory and this machine has {available / _GIB:.1f} GiB: "
+            "close other programs or use a larger machine."
+        )
+
+
+def check_disk(folder: Path, needed: int) -> None:
+    """Refuse a disk with too little room for models and index."""
+    existing = next(parent for parent in (folder, *folder.parents) if parent.exists())
+    free = shutil.disk_usage(existing).free
+    if free < needed:
+        raise ConfigError(
+            f"Baton needs {needed / _GIB:.1f} GiB of free disk space under {folder} and there are "
+            f"{free / _GIB:.1f} GiB: free some, or pass another folder with --data."
+        )
+
+
+def check_shared_memory(needed: int) -> None:
+    """Refuse a /dev/shm smaller than the object store: Ray would fall back to the disk without a word."""
+    if not _SHARED_MEMORY.exists():
+        raise ConfigError("This machine has no /dev/shm, which the hand-off between stages needs.")
+    free = shutil.disk_usage(_SHARED_MEMORY).free
+    if free < needed:
+        raise ConfigError(
+            f"/dev/shm has {free / _GIB:.2f} GiB free and the hand-off needs {needed / _GIB:.2f} GiB: "
+            "enlarge it (for a container: --shm-size) or lower machine.objectStoreBytes."
+        )

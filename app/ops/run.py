@@ -1,0 +1,139 @@
+"""Runs the whole pipeline on this machine: ``python -m app.ops.run`` (what ``make run`` calls).
+
+Prepares the models, starts a Ray cluster of its own, deploys the Serve configuration over the same REST call that a
+cluster's operator uses, indexes the sample collections through the gateway, and stops everything on Ctrl-C.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import signal
+import sys
+import threading
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+from app.config.local import LocalConfig, MachineConfig, load
+from app.errors import BatonError, ConfigError
+from app.ops import preflight
+from app.ops.local_cluster import LocalCluster
+
+ROOT = Path(__file__).resolve().parents[2]
+_PORTS = ("port", "metrics_port", "dashboard_port")
+
+
+class Progress:
+    """Prints what happens, with the seconds since the start."""
+
+    def __init__(self) -> None:
+        self._start = time.monotonic()
+
+    def say(self, text: str) -> None:
+        """Print one line."""
+        print(f"[{time.monotonic() - self._start:6.1f} s] {text}", flush=True)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run until Ctrl-C or SIGTERM; return the exit code: 0 stopped as asked, 1 failed, 2 refused to start."""
+    options = _parser().parse_args(arguments)
+    stop = threading.Event()
+    _stop_on_signals(stop)
+    progress = Progress()
+    try:
+        config = _config(options)
+        preflight.check(config.machine, options.data)
+    except ConfigError as error:
+        print(f"baton: {error}", file=sys.stderr)
+        return 2
+    try:
+        return _serve(config, options, progress, stop)
+    except BatonError as error:
+        print(f"baton: {error}", file=sys.stderr)
+        return 1
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="baton", description="Run the whole pipeline on this machine.")
+    parser.add_argument("--config", type=Path, default=ROOT / "config" / "local.yaml", help="what to run")
+    parser.add_argument("--data", type=Path, default=ROOT / ".baton", help="folder of models and index")
+    for name in _PORTS:
+        parser.add_argument(f"--{name.replace('_', '-')}", type=int, help=f"overrides machine.{name}")
+    return parser
+
+
+def _config(options: argparse.Namespace) -> LocalConfig:
+    options.data = options.data.resolve()
+    config = load(options.config, options.data)
+    given = {name: getattr(options, name) for name in _PORTS if getattr(options, name) is not None}
+    machine = MachineConfig.parse(config.machine.model_dump() | given, "machine")
+    return config.model_copy(update={"machine": machine})
+
+
+def _stop_on_signals(stop: threading.Event) -> None:
+    def handle(number: int, frame: FrameType | None) -> None:
+        if stop.is_set():
+            os._exit(130)  # a second Ctrl-C means it
+        stop.set()
+
+    signal.signal(signal.SIGINT, handle)
+    signal.signal(signal.SIGTERM, handle)
+
+
+def _serve(config: LocalConfig, options: argparse.Namespace, progress: Progress, stop: threading.Event) -> int:
+    _prepare_models(options.data, progress)
+    cluster = LocalCluster(config, options.data)
+    progress.say("starting Ray")
+    try:
+        cluster.start()
+        cluster.deploy()
+        _index(cluster, config, progress, stop)
+        cluster.wait_until_running(progress.say, stop)
+        if not stop.is_set():
+            _announce(config, progress)
+        stop.wait()
+        progress.say("stopping")
+    finally:
+        cluster.stop()
+    progress.say("stopped")
+    return 0
+
+
+def _prepare_models(data: Path, progress: Progress) -> None:
+    from app.ops.models import prepare_chat_model, prepare_embedder
+
+    progress.say(f"preparing the models under {data / 'models'}")
+    prepare_chat_model(data / "models" / "smollm2")
+    prepare_embedder(data / "models" / "e5-small")
+
+
+def _index(cluster: LocalCluster, config: LocalConfig, progress: Progress, stop: threading.Event) -> None:
+    from app.ops.ingest import ingest_over_http
+
+    cluster.wait_until_running(progress.say, stop, only="pipeline")
+    for name, path in config.collections.items():
+        if stop.is_set():
+            return
+        result = ingest_over_http(cluster.url, name, [ROOT / path])
+        progress.say(f"collection {name}: {result.documents} documents, {result.unchanged} of them unchanged")
+
+
+def _announce(config: LocalConfig, progress: Progress) -> None:
+    machine = config.machine
+    base = f"http://{machine.host}:{machine.port}"
+    body = '{"messages": [{"role": "user", "content": "What does the guardrail do?"}]}'
+    progress.say(f"Baton is ready: {base}/ (web page), {base}/v1 (OpenAI API), {base}/docs")
+    print(f"  try      curl {base}/v1/chat/completions -H 'Content-Type: application/json' -d '{body}'")
+    print(f"  metrics  http://{machine.host}:{machine.metrics_port}/metrics (for Prometheus)")
+    print("  stop     Ctrl-C", flush=True)
+
+
+def _exit(code: Any) -> None:
+    sys.exit(code)
+
+
+if __name__ == "__main__":
+    _exit(main())

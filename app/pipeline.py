@@ -1,0 +1,98 @@
+"""The pipeline as the API sees it: :class:`app.jobs.PipelinePort` over the stages."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from contextlib import aclosing
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from app.answering import Answering, Stages
+from app.errors import DeadlineExceeded, GuardrailBlocked
+from app.handles import Admission
+from app.jobs import ChatEvent, ChatJob, DocumentResult
+from app.messages import JudgeRequest, Verdict
+
+#: Ingestion of one request's documents takes longer than an answer: embedding 1,000 documents on two cores.
+_INGESTION_SECONDS = 600.0
+
+
+class Pipeline:
+    """Runs jobs on the stages. ``readiness_probe`` tells stage or model name → ``"ready"`` or what is missing."""
+
+    def __init__(
+        self,
+        stages: Stages,
+        admission: Admission,
+        readiness_probe: Callable[[], Awaitable[dict[str, str]]],
+    ) -> None:
+        self._stages = stages
+        self._admission = admission
+        self._readiness_probe = readiness_probe
+
+    async def chat(self, job: ChatJob) -> AsyncIterator[ChatEvent]:
+        """Answer a job; see :meth:`app.jobs.PipelinePort.chat`."""
+        await self._admit(job.deadline)
+        answering = Answering(self._stages, job)
+        try:
+            async with aclosing(answering.events()) as events:
+                async for event in events:
+                    yield event
+        finally:
+            self._admission.release()
+            answering.close()
+
+    async def _admit(self, deadline: float) -> None:
+        try:
+            async with asyncio.timeout_at(deadline):
+                await self._admission.acquire()
+        except TimeoutError:
+            raise DeadlineExceeded("The request waited in the gateway's queue until its deadline.", "gateway") from None
+
+    async def embed(self, texts: Sequence[str], policy: str, deadline: float) -> npt.NDArray[np.float32]:
+        """Judge the texts and embed them as queries: float32 ``(len(texts), dimension)``, L2-normalised."""
+        await self._admit(deadline)
+        try:
+            judged = self._stages.guardrail.submit(JudgeRequest("input", tuple(texts), policy))
+            verdict: Verdict = await judged.result(deadline)
+            if verdict.action == "block":
+                raise GuardrailBlocked("An input was blocked by the guardrail; rephrase it.", "guardrail", "input")
+            vectors: npt.NDArray[np.float32] = await self._manage("embed_queries", list(verdict.texts), by=deadline)
+        finally:
+            self._admission.release()
+        return vectors
+
+    async def list_collections(self) -> list[dict[str, Any]]:
+        """Return what is known of each collection."""
+        collections: list[dict[str, Any]] = await self._manage("list_collections")
+        return collections
+
+    async def delete_collection(self, name: str) -> None:
+        """Drop a collection. Raises :class:`app.errors.CollectionNotFound`."""
+        await self._manage("delete_collection", name)
+
+    async def delete_documents(self, name: str, ids: Sequence[str]) -> int:
+        """Delete documents by id; returns how many were there."""
+        deleted: int = await self._manage("delete_documents", name, list(ids))
+        return deleted
+
+    async def upsert_documents(self, name: str, documents: Sequence[Mapping[str, Any]]) -> DocumentResult:
+        """Chunk, embed and store documents, atomically for readers."""
+        result: DocumentResult = await self._manage("upsert_documents", name, list(documents))
+        return result
+
+    async def readiness(self) -> dict[str, str]:
+        """Return stage or model name → ``"ready"`` or a sentence that says what is missing."""
+        return await self._readiness_probe()
+
+    async def _manage(self, method: str, *arguments: Any, by: float | None = None) -> Any:
+        deadline = time.monotonic() + _INGESTION_SECONDS if by is None else by
+        try:
+            async with asyncio.timeout_at(deadline):
+                return await self._stages.retriever.manage(method, *arguments)
+        except TimeoutError:
+            raise DeadlineExceeded(f"The retriever did not finish {method} in time.", "retriever") from None
