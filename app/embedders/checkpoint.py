@@ -1,0 +1,218 @@
+"""From a folder or a Hugging Face id to an encoder in memory; every fault is a sentence that names the source."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from app.config.embedder import EmbedderConfig
+from app.errors import ConfigError, bounded
+
+_TOKENIZER_FILES = (
+    "tokenizer.json",
+    "vocab.txt",
+    "vocab.json",
+    "sentencepiece.bpe.model",
+    "spiece.model",
+    "tokenizer.model",
+)
+_WEIGHT_FILES = ("*.safetensors", "pytorch_model*.bin")
+# Tokenizers without a limit of their own report a number of about 1e30.
+_NO_LIMIT = 1_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class Checkpoint:
+    """An encoder ready to run: the torch module, the tokenizer (truncating at ``window``) and how to use them."""
+
+    model: Any
+    tokenizer: Any
+    device: str
+    dimension: int
+    window: int
+    pad_id: int
+    pooling: str
+    prefixes: dict[str, str]
+
+
+def load(config: EmbedderConfig) -> Checkpoint:
+    """Load the encoder of ``config``. Raises :class:`ConfigError` naming the source and what to change."""
+    _check_folder(config.source)
+    device = _pick_device(config)
+    try:
+        model = _load_model(config, device)
+        tokenizer = _load_tokenizer(config)
+    except ConfigError:
+        raise
+    except Exception as error:  # whatever a foreign model's files make transformers raise
+        raise _refused(config, error) from error
+    window = _window(config, model, tokenizer)
+    backend = tokenizer.backend_tokenizer
+    backend.no_padding()
+    backend.enable_truncation(window)
+    pooling, prefixes = _conventions(config)
+    return Checkpoint(
+        model=model,
+        tokenizer=backend,
+        device=device,
+        dimension=_dimension(config, model),
+        window=window,
+        pad_id=int(tokenizer.pad_token_id or 0),
+        pooling=pooling,
+        prefixes=prefixes,
+    )
+
+
+def looks_like_a_path(source: str) -> bool:
+    """Tell a folder from a Hugging Face id (``owner/name``)."""
+    return source.startswith(("/", "./", "../", "~")) or source.count("/") > 1 or Path(source).is_dir()
+
+
+def _check_folder(source: str) -> None:
+    if not looks_like_a_path(source):
+        return
+    folder = Path(source).expanduser()
+    if not folder.is_dir():
+        raise _fault(source, "is not a folder", "mount the model there or set embedder.source to where it is")
+    names = {path.name for path in folder.iterdir()}
+    if "config.json" not in names:
+        raise _fault(source, "has no config.json", "set embedder.source to the folder that holds the model's files")
+    if not names.intersection(_TOKENIZER_FILES):
+        raise _fault(source, "has no tokenizer files", "copy the model's tokenizer.json into it")
+    if not any(any(folder.glob(pattern)) for pattern in _WEIGHT_FILES):
+        raise _fault(source, "has no weights", "copy the model's *.safetensors into it")
+
+
+def _pick_device(config: EmbedderConfig) -> str:
+    import torch
+
+    has_gpu = torch.cuda.is_available()
+    if config.device == "auto":
+        return "cuda" if has_gpu else "cpu"
+    if config.device != "cpu" and not has_gpu:
+        raise ConfigError(
+            f"embedder.device is {config.device} but no GPU is visible: set it to auto or cpu, or give the pod a GPU",
+            "retriever",
+        )
+    return config.device
+
+
+def _load_model(config: EmbedderConfig, device: str) -> Any:
+    import torch
+    from transformers import AutoModel
+
+    model = AutoModel.from_pretrained(
+        _expanded(config.source), local_files_only=config.local_files_only, dtype="auto", trust_remote_code=False
+    )
+    if getattr(model.config, "is_encoder_decoder", False):
+        raise _fault(config.source, "is an encoder-decoder model", "choose an encoder such as multilingual-e5-small")
+    _cast(model, getattr(torch, config.dtype))
+    return model.eval().requires_grad_(False).to(device)
+
+
+def _cast(model: Any, dtype: Any) -> None:
+    """Compute in ``dtype``, but leave the input embedding as stored and cast what is looked up in it.
+
+    A multilingual vocabulary is most of a small encoder: kept in half precision it stays mapped from the file,
+    shared between processes, instead of becoming hundreds of private megabytes.
+    """
+    table = model.get_input_embeddings()
+    for parameter in model.parameters():
+        if parameter is not table.weight and parameter.is_floating_point():
+            parameter.data = parameter.data.to(dtype)
+    if table.weight.dtype != dtype:
+        table.register_forward_hook(lambda _module, _inputs, looked_up: looked_up.to(dtype))
+
+
+def _load_tokenizer(config: EmbedderConfig) -> Any:
+    from transformers import AutoTokenizer
+
+    tokenizer = AutoTokenizer.from_pretrained(
+        _expanded(config.source), local_files_only=config.local_files_only, trust_remote_code=False
+    )
+    if not getattr(tokenizer, "is_fast", False):
+        raise _fault(config.source, "has no fast tokenizer", "add the model's tokenizer.json")
+    return tokenizer
+
+
+def _window(config: EmbedderConfig, model: Any, tokenizer: Any) -> int:
+    limits = [config.max_tokens]
+    if tokenizer.model_max_length < _NO_LIMIT:
+        limits.append(int(tokenizer.model_max_length))
+    positions = getattr(model.config, "max_position_embeddings", None)
+    if positions:
+        limits.append(int(positions) - _reserved_positions(model.named_modules()))
+    return min(limits)
+
+
+def _reserved_positions(modules: Iterable[tuple[str, Any]]) -> int:
+    """Return how many rows of the position table no token uses: RoBERTa's numbering starts after the padding id."""
+    for name, module in modules:
+        if name.endswith("position_embeddings") and getattr(module, "padding_idx", None) is not None:
+            return int(module.padding_idx) + 1
+    return 0
+
+
+def _dimension(config: EmbedderConfig, model: Any) -> int:
+    found = int(model.config.hidden_size)
+    if config.dimension not in (None, found):
+        raise ConfigError(
+            f"embedder.dimension is {config.dimension} but {bounded(config.source)} makes vectors of {found} numbers: "
+            "set embedder.dimension to that, or choose another model",
+            "retriever",
+        )
+    return found
+
+
+def _conventions(config: EmbedderConfig) -> tuple[str, dict[str, str]]:
+    """Return the pooling and the prefixes: the configuration's where set, else those that the model's files state."""
+    pooling = config.pooling
+    if pooling == "auto":
+        pooling = "cls" if _side_file(config, "1_Pooling/config.json").get("pooling_mode_cls_token") else "mean"
+    prompts = _side_file(config, "config_sentence_transformers.json").get("prompts") or {}
+    query = prompts.get("query", "") if config.query_prefix is None else config.query_prefix
+    passage = config.passage_prefix
+    if passage is None:
+        passage = prompts.get("passage", prompts.get("document", ""))
+    return pooling, {"query": query, "passage": passage}
+
+
+def _side_file(config: EmbedderConfig, name: str) -> dict[str, Any]:
+    from transformers.utils import cached_file
+
+    path = cached_file(
+        _expanded(config.source),
+        name,
+        local_files_only=config.local_files_only,
+        _raise_exceptions_for_missing_entries=False,
+        _raise_exceptions_for_connection_errors=False,
+    )
+    if path is None:
+        return {}
+    try:
+        content = json.loads(Path(path).read_text(encoding="utf-8"))
+    except ValueError:
+        raise _fault(config.source, f"has a damaged {name}", "copy the file again or remove it") from None
+    return content if isinstance(content, dict) else {}
+
+
+def _expanded(source: str) -> str:
+    return str(Path(source).expanduser()) if looks_like_a_path(source) else source
+
+
+def _refused(config: EmbedderConfig, error: Exception) -> ConfigError:
+    if not looks_like_a_path(config.source) and config.local_files_only:
+        return _fault(
+            config.source,
+            "is not in the local hub cache",
+            "set embedder.source to a mounted folder, or embedder.localFilesOnly to false to download it",
+        )
+    reason = f"cannot be loaded ({type(error).__name__}: {bounded(str(error), 200)})"
+    return _fault(config.source, reason, "check the model's files")
+
+
+def _fault(source: str, reason: str, remedy: str) -> ConfigError:
+    return ConfigError(f"embedder.source {bounded(source, 300)} {reason}: {remedy}.", "retriever")
