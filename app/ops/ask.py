@@ -258,15 +258,19 @@ def _sources(answer: Answer, palette: Palette) -> list[str]:
         cited.setdefault(citation["mark"], citation)
     if not cited:
         return []
-    names = [str(citation.get("source", "")) for citation in cited.values()]
+    names = [_origin(citation) for citation in cited.values()]
     width = min(_SOURCE_CELLS, max(cells(printable(name)) for name in names))
     return ["", palette.paint("1", "Sources"), *(_source(cited[mark], width, palette) for mark in sorted(cited))]
+
+
+def _origin(citation: dict[str, Any]) -> str:
+    return str(citation.get("source") or citation.get("id", ""))
 
 
 def _source(citation: dict[str, Any], width: int, palette: Palette) -> str:
     mark = palette.paint("36", f"[{citation['mark']}]".rjust(5))
     collection = palette.paint("2", fit(str(citation.get("collection", "")), 12))
-    return f"{mark} {fit(str(citation.get('source', '')), width)}  {collection} {float(citation.get('score', 0)):7.3f}"
+    return f"{mark} {fit(_origin(citation), width)}  {collection} {float(citation.get('score', 0)):7.3f}"
 
 
 def _times(answer: Answer, palette: Palette) -> list[str]:

@@ -1,32 +1,46 @@
 // The page: switches, the question field, and the conversation.
 import { GatewayError, ask, list, rememberKey, requestBody } from "./client.js";
-import { TurnView, el } from "./view.js";
+import { el } from "./dom.js";
+import { TurnView } from "./view.js";
 
 const $ = (id) => document.getElementById(id);
 let turns = [];
-let model = null;
+let profiles = new Map();
 let running = null;
 
 async function loadChoices() {
   const [models, collections] = await Promise.all([list("v1/models"), list("v1/collections")]);
-  const profiles = models.filter(isProfile);
-  const engines = models.filter((entry) => !isProfile(entry));
-  model = engines[0]?.id ?? null;
-  fill($("profile"), profiles.map(({ id }) => [id, id]));
-  fill($("collection"), collections.map(({ name, passages }) => [name, `${name} (${passages} passages)`]));
-  $("health").textContent = engines.map(({ id }) => id).join(", ");
+  profiles = new Map(models.filter(({ kind }) => kind === "profile").map((profile) => [profile.id, profile]));
+  const usual = [...profiles.values()].find((profile) => profile.default)?.id ?? "";
+  const kept = $("profile").value;
+  $("profile").replaceChildren(...[...profiles.keys()].map((id) => el("option", { value: id }, id)));
+  $("profile").value = profiles.has(kept) ? kept : usual;
+  const [asProfile] = $("collection").options;
+  $("collection").replaceChildren(asProfile, ...collections.map(({ name, passages }) =>
+    el("option", { value: name }, `${name} (${passages} passages)`)));
+  adoptProfile();
 }
 
-function isProfile(entry) {
-  return entry.kind === "profile";
+/** Set the switches to what the chosen profile does by itself. */
+function adoptProfile() {
+  const profile = profiles.get($("profile").value);
+  const searched = profile?.collections ?? [];
+  $("profile").title = profile?.description ?? "";
+  $("health").textContent = profile?.model ?? "";
+  $("collection").options[0].textContent = searched.length ? `Profile's own: ${searched.join(", ")}` : "Choose a collection";
+  $("collection").value = "";
+  $("retrieval").checked = profile?.retrieval ?? true;
+  adoptRetrieval();
 }
 
-/** Put choices behind the first option (the default), keeping what was chosen where it is still there. */
-function fill(select, choices) {
-  const chosen = select.value;
-  const options = choices.map(([value, text]) => el("option", { value }, text));
-  select.replaceChildren(select.options[0], ...options);
-  select.value = choices.some(([value]) => value === chosen) ? chosen : "";
+/** Retrieval needs something to search: where the profile names nothing, the first collection is picked. */
+function adoptRetrieval() {
+  const on = $("retrieval").checked;
+  const select = $("collection");
+  select.disabled = !on;
+  if (on && !select.value && !profiles.get($("profile").value)?.collections?.length && select.options[1]) {
+    select.value = select.options[1].value;
+  }
 }
 
 async function start() {
@@ -44,7 +58,6 @@ async function start() {
 
 function settings() {
   return {
-    model,
     retrieval: $("retrieval").checked,
     collection: $("collection").value,
     profile: $("profile").value,
@@ -180,9 +193,8 @@ function wire() {
     if (event.key === "Escape") running?.abort();
   });
   $("stop").addEventListener("click", () => running?.abort());
-  $("retrieval").addEventListener("change", () => {
-    $("collection").disabled = !$("retrieval").checked;
-  });
+  $("retrieval").addEventListener("change", adoptRetrieval);
+  $("profile").addEventListener("change", adoptProfile);
   $("new").addEventListener("click", startOver);
   for (const button of document.querySelectorAll(".examples button")) {
     button.addEventListener("click", () => submit(button.textContent));

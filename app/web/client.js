@@ -62,7 +62,7 @@ export function history(turns) {
 }
 
 /** The request body: OpenAI's fields, and the gateway's own where a switch asks for them. */
-export function requestBody(turns, question, { model, retrieval, collection, profile }) {
+export function requestBody(turns, question, { retrieval, collection, profile }) {
   const rag = retrieval ? { enabled: true, return_contexts: true } : { enabled: false };
   if (retrieval && collection) rag.collection = collection;
   const body = {
@@ -72,7 +72,6 @@ export function requestBody(turns, question, { model, retrieval, collection, pro
     rag,
   };
   if (profile) body.profile = profile;
-  else if (model) body.model = model;
   return body;
 }
 

@@ -1,15 +1,6 @@
 // One turn of the conversation on the page. All text goes in as text nodes, so nothing in it can become markup.
 
-/** Make an element; `props` are properties, `data-`, `aria-` and `role` become attributes, children are nodes or text. */
-export function el(tag, props = {}, ...children) {
-  const node = document.createElement(tag);
-  for (const [name, value] of Object.entries(props)) {
-    if (/^(aria-|data-|role$|for$|lang$)/.test(name)) node.setAttribute(name, value);
-    else node[name] = value;
-  }
-  node.append(...children.filter((child) => child !== null && child !== undefined));
-  return node;
-}
+import { el } from "./dom.js";
 
 const STAGES = ["guardrail", "retriever", "assembler", "generator", "postprocessor"];
 let panels = 0;
@@ -136,10 +127,10 @@ class Sources {
 function collectPassages(report) {
   const found = new Map();
   for (const context of report?.contexts ?? []) {
-    if (context.mark) found.set(context.mark, { ...context, cited: false });
+    if (context.mark) found.set(context.mark, { ...context, source: context.source || context.id, cited: false });
   }
   for (const citation of report?.citations ?? []) {
-    found.set(citation.mark, { ...citation, ...found.get(citation.mark), cited: true });
+    found.set(citation.mark, { ...citation, source: citation.source || citation.id, ...found.get(citation.mark), cited: true });
   }
   return new Map([...found].sort(([left], [right]) => left - right));
 }
@@ -209,6 +200,7 @@ function facts(report, usage, times) {
   const strictest = ["block", "redact", "flag"].find((action) => actions.includes(action));
   if (report) tags.push(["guardrail", { block: "blocked", redact: "redacted", flag: "flagged" }[strictest] ?? "passed"]);
   if (report?.json) tags.push(["JSON", report.json.status]);
+  if (report?.variant) tags.push(["model", report.variant.model]);
   if (usage) tags.push(["tokens", `${usage.prompt_tokens} in, ${usage.completion_tokens} out`]);
   return el("details", { className: "facts", open: true },
     el("summary", {}, el("span", { className: "tags" }, ...tags.filter(([, value]) => value !== null).map(([name, value]) =>
