@@ -74,7 +74,8 @@ class Verdict:
     ``action`` is the strictest of the findings. ``texts`` equals the request's texts with redactions applied.
     ``safe_chars`` (streams) is how many leading characters of the *request's* ``texts[0]`` may be released now, with
     ``texts[0]`` of the verdict holding the redacted form of exactly those characters.
-    ``failed_open`` tells that a rule could not be evaluated and the policy let the text pass.
+    ``context_chars`` (streams) is how many characters before what is then unreleased the next request needs as
+    ``context``. ``failed_open`` tells that a rule could not be evaluated and the policy let the text pass.
     """
 
     action: Action
@@ -82,6 +83,7 @@ class Verdict:
     texts: tuple[str, ...]
     safe_chars: int = 0
     failed_open: bool = False
+    context_chars: int = 0
 
 
 # --- retriever ------------------------------------------------------------------------------------------------------

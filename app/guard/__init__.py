@@ -1,0 +1,1 @@
+"""The parts of the guardrail: folding of disguises, term matching, patterns, classifier, output gate."""

@@ -1,0 +1,83 @@
+"""A Hugging Face sequence classifier as one rule of the guardrail."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Protocol
+
+from app.config.guardrail import ClassifierRule
+from app.errors import ConfigError, bounded
+
+_WINDOWS_AT_ONCE = 16
+
+
+class Classifier(Protocol):
+    """Says for each text whether the rule hits."""
+
+    def hits(self, texts: tuple[str, ...]) -> list[bool]:
+        """Return one answer per text. Any exception means that the rule could not be evaluated."""
+        ...
+
+
+LoadClassifier = Callable[[ClassifierRule, str], Classifier]
+
+
+class SequenceClassifier:
+    """A model on the CPU. Long texts are cut into overlapping windows; the worst window decides."""
+
+    def __init__(self, model: Any, tokenizer: Any, rule: ClassifierRule, columns: tuple[int, ...]) -> None:
+        self._model = model
+        self._tokenizer = tokenizer
+        self._rule = rule
+        self._columns = list(columns)
+
+    def hits(self, texts: tuple[str, ...]) -> list[bool]:
+        """Return whether any window of a text reaches the threshold for any of the labels."""
+        answers = [False] * len(texts)
+        for index, text in enumerate(texts):
+            answers[index] = bool(text.strip()) and self._score(text) >= self._rule.threshold
+        return answers
+
+    def _score(self, text: str) -> float:
+        import torch
+
+        batch = self._tokenizer(
+            text,
+            truncation=True,
+            max_length=self._rule.window_tokens,
+            stride=self._rule.window_tokens // 8,
+            return_overflowing_tokens=True,
+            padding=True,
+            return_tensors="pt",
+        )
+        batch.pop("overflow_to_sample_mapping", None)
+        worst = 0.0
+        with torch.inference_mode():
+            for start in range(0, len(batch["input_ids"]), _WINDOWS_AT_ONCE):
+                window = {name: values[start : start + _WINDOWS_AT_ONCE] for name, values in batch.items()}
+                worst = max(worst, float(self._probabilities(self._model(**window).logits).max()))
+        return worst
+
+    def _probabilities(self, logits: Any) -> Any:
+        many = self._model.config.problem_type == "multi_label_classification"
+        return (logits.sigmoid() if many else logits.softmax(-1))[:, self._columns]
+
+
+def load_classifier(rule: ClassifierRule, where: str) -> Classifier:
+    """Load a classifier. Raises ConfigError naming the path, or the label that the model has not."""
+    from transformers import AutoModelForSequenceClassification, AutoTokenizer
+
+    try:
+        tokenizer = AutoTokenizer.from_pretrained(rule.path, local_files_only=True)
+        model = AutoModelForSequenceClassification.from_pretrained(rule.path, local_files_only=True).eval()
+    except (OSError, ValueError) as error:
+        reason = f"cannot load the classifier {bounded(rule.path)} ({type(error).__name__})"
+        raise ConfigError(f"{where}: {reason}; give a folder with a model and its tokenizer", "guardrail") from None
+    known = {str(label): column for column, label in model.config.id2label.items()}
+    missing = [label for label in rule.labels if label not in known]
+    if missing:
+        raise ConfigError(
+            f"{where}.labels: the classifier has no label {bounded(missing[0])}; it has {bounded(sorted(known), 200)}",
+            "guardrail",
+        )
+    return SequenceClassifier(model, tokenizer, rule, tuple(int(known[label]) for label in rule.labels))

@@ -1,0 +1,175 @@
+"""What one character counts as when texts are compared: a lazily filled table for ``str.translate``.
+
+A folded text has one character per original character (invisible ones become ``GONE``, blanks ``" "``) unless a
+character stands for several (a ligature, a roman numeral). Terms and texts go through the same table, so a rule in
+any script still matches itself.
+"""
+
+from __future__ import annotations
+
+import functools
+import re
+import unicodedata
+from collections.abc import Callable
+
+GONE = "\ue000"
+"""Stands for a character that a reader does not see."""
+BREAK = "\ue001"
+"""Stands for a border that no term and no pattern can cross."""
+OTHER = "\ue002"
+"""Stands for every private, unassigned or surrogate character."""
+
+#: Scripts written without blanks between words (and Hangul, which glues its particles on): a term has no word borders.
+_UNSPACED_RANGES = (
+    "\u0e00-\u0eff"  # Thai, Lao
+    "\u0f00-\u109f"  # Tibetan, Myanmar
+    "\u1100-\u11ff"  # Hangul jamo
+    "\u1780-\u17ff"  # Khmer
+    "\u2e80-\u2fdf\u3005-\u3007\u3021-\u3029\u3031-\u3035\u303b\u3041-\u3096\u309d-\u309f\u30a1-\u30fa\u30fc-\u30ff"
+    "\u3105-\u312f\u3131-\u318e\u31f0-\u31ff\u3400-\u4dbf\u4e00-\u9fff\ua960-\ua97f\uac00-\ud7ff\uf900-\ufaff"
+    "\U00020000-\U000323af"
+)
+UNSPACED = f"[{_UNSPACED_RANGES}]"
+LETTER = rf"[^\W_{_UNSPACED_RANGES}]"
+"""A letter or digit of a script that sets words apart."""
+
+_UNSPACED = re.compile(UNSPACED)
+_INVISIBLE_LETTERS = frozenset("\u115f\u1160\u17b4\u17b5\u3164\uffa0\u0640")
+#: Marks that carry no letter of their own: accents, overlays, Arabic and Hebrew points, variation selectors.
+_MARKS = re.compile(
+    "[\u0300-\u036f\u0483-\u0489\u0591-\u05c7\u0610-\u061a\u064b-\u065f\u0670\u06d6-\u06dc\u06df-\u06e8\u06ea-\u06ed"
+    "\u180b-\u180d\u180f\u1ab0-\u1aff\u1dc0-\u1dff\u20d0-\u20ff\ufe00-\ufe0f\ufe20-\ufe2f\U000e0100-\U000e01ef]"
+)
+#: Hyphens join words as blanks do ("launch-code", "my_bomb").
+_BLANK_LIKE = frozenset("-_\u2800\u2010\u2011\u00a0\u2028\u2029\u0085")
+_LOOKALIKE_SCRIPTS = frozenset(
+    {"LATIN", "GREEK", "CYRILLIC", "ARMENIAN", "CHEROKEE", "COPTIC", "LISU", "MODIFIER", "DESERET", "SCRIPT"}
+)
+_STRIPPED_SCRIPTS = frozenset({"LATIN", "GREEK", "CYRILLIC"})
+#: "ich aß" is not a disguise; a term with sharp s gets a second spelling instead (see ``terms.spellings``).
+_SHARP_S = frozenset("ßẞ")
+#: Letters in boxes and circles, and flag letters, that Unicode does not tie to their plain form.
+_BOXED_LETTERS = (0x1F150, 0x1F170, 0x1F1E6)
+
+
+@functools.lru_cache(maxsize=65536)
+def is_unspaced(char: str) -> bool:
+    """Return whether a character belongs to a script written without blanks between words."""
+    return _UNSPACED.match(char) is not None
+
+
+def is_mark(char: str) -> bool:
+    """Return whether a dropped character belongs to the letter before it."""
+    return _MARKS.match(char) is not None
+
+
+@functools.lru_cache(maxsize=65536)
+def script(char: str) -> str:
+    """Return the script of a letter (first word of its Unicode name, styled letters resolved), "" for the rest."""
+    plain = unicodedata.normalize("NFKC", char)[:1]
+    if plain.isascii():
+        return "LATIN" if plain.isalpha() else ""
+    if unicodedata.category(plain)[0] not in "LM":
+        return ""
+    return unicodedata.name(plain, "").partition(" ")[0]
+
+
+@functools.lru_cache(maxsize=65536)
+def word_class(char: str) -> str:
+    """Return what a character counts as at a word border: a script, ``"digit"``, or "" (always a border)."""
+    if is_unspaced(char):
+        return ""
+    return "digit" if char.isdigit() else script(char)
+
+
+@functools.cache
+def _simplified() -> Callable[[str], str]:
+    import opencc
+
+    convert: Callable[[str], str] = opencc.OpenCC("t2s").convert
+    return convert
+
+
+@functools.cache
+def _lookalike() -> Callable[[str], str]:
+    from disarm import normalize_confusables
+
+    return functools.partial(normalize_confusables, target_script="latin")
+
+
+def _is_gone(char: str, category: str) -> bool:
+    return char in _INVISIBLE_LETTERS or category == "Cf" or is_mark(char)
+
+
+def _is_blank(char: str, category: str) -> bool:
+    return char in _BLANK_LIKE or category == "Zs" or char.isspace()
+
+
+def _strip_accent(char: str) -> str:
+    if unicodedata.name(char, "").partition(" ")[0] not in _STRIPPED_SCRIPTS:
+        return char
+    return "".join(part for part in unicodedata.normalize("NFD", char) if not is_mark(part)) or char
+
+
+def _latin_lookalike(char: str) -> str:
+    if char.isascii() or char in _SHARP_S or script(char) not in _LOOKALIKE_SCRIPTS:
+        return char
+    latin = _lookalike()(char)
+    return latin if len(latin) == 1 and latin.isascii() and latin.isalpha() else char
+
+
+def _boxed_letter(char: str) -> str | None:
+    for first in _BOXED_LETTERS:
+        if 0 <= ord(char) - first < 26:
+            return chr(ord("a") + ord(char) - first)
+    return None
+
+
+def _fold_visible(char: str) -> str:
+    if (letter := _boxed_letter(char)) is not None:
+        return letter
+    folded = []
+    for compatible in unicodedata.normalize("NFKC", char):
+        for part in _strip_accent(compatible):
+            # The look-alike is sought before the case is folded: a capital Greek nu is an N, a small one a v.
+            folded.append("ß" if part in _SHARP_S else _latin_lookalike(part).casefold())
+    text = "".join(_latin_lookalike(part) for part in "".join(folded))
+    text = "".join(part for part in text if not is_mark(part)) or GONE
+    if is_unspaced(text[0]):
+        text = _simplified()(text)
+    return "".join(" " if _is_blank(part, unicodedata.category(part)) else part for part in text)
+
+
+def fold_char(char: str) -> str:
+    """Return what ``char`` counts as: one character, or several for a ligature."""
+    category = unicodedata.category(char)
+    if category in {"Co", "Cn", "Cs"}:
+        return OTHER
+    if _is_blank(char, category):
+        return " "
+    if _is_gone(char, category) or (category == "Cc"):
+        return GONE
+    return _fold_visible(char)
+
+
+class _Table(dict[int, str]):
+    """Folds a character when it is first met. Bounded: characters without a meaning of their own are not kept."""
+
+    def __missing__(self, codepoint: int) -> str:
+        folded = fold_char(chr(codepoint))
+        if folded != OTHER:
+            self[codepoint] = folded
+        return folded
+
+
+_TABLE = _Table()
+
+
+def fold(text: str) -> str:
+    """Return the folded text; longer than ``text`` when it holds ligatures, never shorter."""
+    return text.translate(_TABLE)
+
+
+def folded_char(char: str) -> str:
+    """Return the table's entry of one character."""
+    return _TABLE[ord(char)]

@@ -1,0 +1,182 @@
+"""Thousands of terms in one pass (Aho-Corasick), with word borders, scripts and the hold-back of a stream."""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from app.guard import solo
+from app.guard.folding import script, word_class
+from app.guard.normalise import Skeleton, neighbour_script, skeleton
+from app.messages import Action
+
+_SOLO_AT_LEAST = 3
+_SOLO_ANYWHERE = 4
+"""A shorter term in single letters counts only when the run holds nothing else ("a s s", not "c l a s s")."""
+_CHANCE_BELOW = 6
+"""A shorter word may equal a term of another script by chance (Russian "рот", English "pot")."""
+
+
+@dataclass(frozen=True, slots=True)
+class Term:
+    """One term of a policy. ``whole_word`` asks for word borders where the script has them."""
+
+    text: str
+    category: str
+    action: Action
+    rule: str
+    whole_word: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Match:
+    """A resolved match: ``start`` and ``end`` index the original text."""
+
+    term: Term
+    start: int
+    end: int
+
+
+class _Prefixes:
+    """Tells whether a text begins any of many strings, in logarithmic time and without a copy of the prefixes."""
+
+    def __init__(self, strings: Sequence[str]) -> None:
+        self._sorted = sorted(strings)
+        self.longest = max(map(len, strings), default=0)
+
+    def begins(self, text: str) -> bool:
+        at = bisect_left(self._sorted, text)
+        return at < len(self._sorted) and self._sorted[at].startswith(text)
+
+
+class TermIndex:
+    """Immutable once built, so any number of threads may search it."""
+
+    def __init__(self, terms: Sequence[Term]) -> None:
+        """Build the automaton. Raises ValueError naming a term of which nothing is left after normalisation."""
+        from daachorse import CharwiseDoubleArrayAhoCorasick
+
+        self._terms = tuple(terms)
+        plain: dict[str, list[int]] = {}
+        single: dict[str, list[int]] = {}
+        for index, term in enumerate(self._terms):
+            for form in _forms(term.text):
+                plain.setdefault(form, []).append(index)
+                letters = solo.squeeze(form)
+                if letters is not None and len(letters) >= _SOLO_AT_LEAST:
+                    single.setdefault(letters, []).append(index)
+        patterns = list(plain.keys() | single.keys())
+        self._plain = [tuple(plain.get(pattern, ())) for pattern in patterns]
+        self._single = [tuple(single.get(pattern, ())) for pattern in patterns]
+        self._automaton: Any = CharwiseDoubleArrayAhoCorasick(patterns)
+        self._at_borders = _Prefixes([form for form, ids in plain.items() if any(map(self._is_whole, ids))])
+        self._anywhere = _Prefixes([form for form, ids in plain.items() if not all(map(self._is_whole, ids))])
+        self._single_long = _Prefixes([letters for letters in single if len(letters) >= _SOLO_ANYWHERE])
+        self._single_short = _Prefixes([letters for letters in single if len(letters) < _SOLO_ANYWHERE])
+
+    @property
+    def longest(self) -> int:
+        """Length of the longest term in characters of its normalised form."""
+        return max(self._at_borders.longest, self._anywhere.longest)
+
+    def matches(self, form: Skeleton, runs: Iterable[solo.Run], final: bool) -> set[Match]:
+        """Return every match that text to come cannot undo; ``runs`` are the skeleton's runs of single letters."""
+        text = form.text
+        found = set()
+        for start, end, pattern in self._automaton.find_overlapping(text):
+            if end < len(text) or final:
+                for index in self._plain[pattern]:
+                    term = self._terms[index]
+                    if not term.whole_word or _has_borders(text, start, end):
+                        found.add(_match(term, form, start, end))
+        for run in runs:
+            found.update(self._single_matches(form, run, final))
+        return {match for match in found if not _is_chance(match, form)}
+
+    def pending(self, form: Skeleton, released: int) -> int | None:
+        """Return where (index of the original, from ``released`` on) a match may begin that text to come completes."""
+        starts = list(self._pending_plain(form, released))
+        starts += self._pending_single(form, released)
+        return min(starts, default=None)
+
+    def _is_whole(self, index: int) -> bool:
+        return self._terms[index].whole_word
+
+    def _single_matches(self, form: Skeleton, run: solo.Run, final: bool) -> Iterator[Match]:
+        for start, end, pattern in self._automaton.find_overlapping(run.letters):
+            is_all = start == 0 and end == len(run.letters) and not run.open
+            if not is_all and end - start < _SOLO_ANYWHERE:
+                continue
+            if not final and run.positions[end - 1] == len(form.text) - 1:
+                continue
+            for index in self._single[pattern]:
+                yield _match(self._terms[index], form, run.positions[start], run.positions[end - 1] + 1)
+
+    def _pending_plain(self, form: Skeleton, released: int) -> Iterator[int]:
+        text = form.text
+        for index in range(max(0, len(text) - self.longest), len(text)):
+            suffix = text[index:]
+            at_border = index == 0 or not _is_glued(text[index - 1], text[index])
+            if (at_border and self._at_borders.begins(suffix)) or self._anywhere.begins(suffix):
+                origin = form.start(index)
+                if origin >= released:
+                    yield origin
+                    return
+
+    def _pending_single(self, form: Skeleton, released: int) -> Iterator[int]:
+        run = solo.tail(form.text, self._single_long.longest + _SOLO_ANYWHERE)
+        if not run.letters:
+            return
+        for index, position in enumerate(run.positions):
+            if self._single_long.begins(run.letters[index:]) and form.start(position) >= released:
+                yield form.start(position)
+                break
+        whole = run.letters[:_SOLO_ANYWHERE]
+        is_short = len(run.letters) <= _SOLO_ANYWHERE and self._single_short.begins(whole[:_SOLO_AT_LEAST])
+        if is_short and form.start(run.positions[0]) >= released:
+            yield form.start(run.positions[0])
+
+
+def spellings(term: str) -> set[str]:
+    """Return the spellings under which a term is sought: look-alikes of capitals differ from those of small letters."""
+    if term.isascii():
+        return {term}
+    forms = {term, term.upper(), term.title(), term.capitalize()}
+    return forms | {form.replace("ß", "ss") for form in forms}
+
+
+def _forms(term: str) -> set[str]:
+    forms = {skeleton(spelling).text.strip() for spelling in spellings(term)}
+    forms.discard("")
+    if not forms:
+        raise ValueError(term)
+    return forms
+
+
+def _match(term: Term, form: Skeleton, start: int, end: int) -> Match:
+    return Match(term, *form.span(start, end))
+
+
+def _has_borders(text: str, start: int, end: int) -> bool:
+    if start > 0 and _is_glued(text[start - 1], text[start]):
+        return False
+    return end == len(text) or not _is_glued(text[end - 1], text[end])
+
+
+def _is_glued(left: str, right: str) -> bool:
+    one, other = word_class(left), word_class(right)
+    return bool(one and other) and (one == other or "digit" in (one, other))
+
+
+def _is_chance(match: Match, form: Skeleton) -> bool:
+    """Return whether a short word equals a term of another script by chance, told by the script before it."""
+    source = form.raw[match.start : match.end]
+    if match.end - match.start >= _CHANCE_BELOW or (source.isascii() and match.term.text.isascii()):
+        return False
+    wanted = {script(char) for char in match.term.text} - {""}
+    given = {script(char) for char in source} - {""}
+    if not given or not wanted or given & wanted:
+        return False
+    return neighbour_script(form.raw, match.start) not in wanted
