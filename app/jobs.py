@@ -44,6 +44,7 @@ class ChatJob:
     logprobs: bool = False
     top_logprobs: int = 0
     return_contexts: bool = False
+    priority: Literal["interactive", "batch"] = "interactive"
 
 
 @dataclass(frozen=True, slots=True)

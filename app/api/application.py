@@ -1,0 +1,76 @@
+"""The HTTP API as a FastAPI application. It reaches the pipeline through a :class:`PipelinePort` and knows no Ray."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from fastapi import FastAPI
+from pydantic import BaseModel
+
+from app.api import collections, embeddings, generate, models, pages, probes
+from app.api.chat import router as chat
+from app.api.completions import router as completions
+from app.api.context import Gateway, Observe
+from app.api.error_handlers import install_error_handlers
+from app.api.middleware import BodyLimitMiddleware, RequestMiddleware
+from app.config.gateway import GatewayConfig
+from app.jobs import PipelinePort
+
+_DESCRIPTION = (
+    "A guarded, retrieval-augmented LLM pipeline behind OpenAI's API. Everything under `/v1` for answers, embeddings "
+    "and models is also reachable under `/{profile}/v1`, and every profile is also a model name. Errors have OpenAI's "
+    "shape. The header `x-request-id` is echoed."
+)
+
+
+class ErrorDetail(BaseModel):
+    """What went wrong."""
+
+    message: str
+    type: str
+    param: str | None
+    code: str
+    stage: str
+
+
+class ErrorReply(BaseModel):
+    """The body of every refusal."""
+
+    error: ErrorDetail
+
+
+def _unobserved(route: str, status: int, profile: str) -> None:
+    del route, status, profile
+
+
+def build_api(
+    port: Callable[[], PipelinePort],
+    settings: Callable[[], GatewayConfig],
+    observe: Observe = _unobserved,
+    version: str = "0.1.0",
+) -> FastAPI:
+    """Return the application.
+
+    ``port`` and ``settings`` are called once per request, so both may change while requests are served.
+    ``observe(route, status, profile)`` is called once at the end of every request. Build the application where it
+    runs (a replica).
+    """
+    app = FastAPI(
+        title="Baton",
+        version=version,
+        description=_DESCRIPTION,
+        docs_url=None,
+        redoc_url=None,
+        redirect_slashes=False,
+        responses={"default": {"model": ErrorReply, "description": "Refused or failed."}},
+    )
+    app.state.gateway = Gateway(port, settings)
+    install_error_handlers(app)
+    app.add_middleware(BodyLimitMiddleware, limits=lambda: settings().limits)
+    app.add_middleware(RequestMiddleware, observe=observe)
+    for router in (chat.router, completions.router, embeddings.router, models.router):
+        app.include_router(router)
+        app.include_router(router, prefix="/{profile}", include_in_schema=False)
+    for router in (generate.router, collections.router, probes.router, pages.router):
+        app.include_router(router)
+    return app

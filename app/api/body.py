@@ -1,0 +1,84 @@
+"""Reading request bodies: content type, JSON, nesting. Nothing here knows what the JSON means."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Coroutine
+from email.message import Message
+from typing import Any
+
+import orjson
+from fastapi import Request, Response
+from fastapi.routing import APIRoute
+
+from app.api.context import limits_of
+from app.config.gateway import LimitsConfig
+from app.errors import InvalidRequest, UnsupportedMediaType, bounded
+
+NDJSON_TYPES = frozenset({"application/x-ndjson", "application/ndjson", "application/jsonl", "application/x-jsonlines"})
+
+
+class JsonRequest(Request):
+    """A request whose body was read and parsed by :func:`read_json` already."""
+
+    parsed: Any
+
+    async def json(self) -> Any:
+        """Return the parsed body."""
+        return self.parsed
+
+
+class JsonRoute(APIRoute):
+    """A route that parses its JSON body strictly before FastAPI sees it."""
+
+    def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
+        """Return FastAPI's handler, with our reading of the body in front where the route has one."""
+        handle = super().get_route_handler()
+        if self.body_field is None:
+            return handle
+
+        async def read_then_handle(request: Request) -> Response:
+            strict = JsonRequest(request.scope, request.receive)
+            kind = media_type(request)
+            if kind not in ("", "application/json") and not kind.endswith("+json"):
+                raise UnsupportedMediaType(f"Content-Type is {bounded(kind)}: send application/json.")
+            strict.parsed = read_json(await strict.body(), limits_of(request))
+            return await handle(strict)
+
+        return read_then_handle
+
+
+def media_type(request: Request) -> str:
+    """Return the body's media type in lower case, or an empty string; refuse other encodings than UTF-8."""
+    if request.headers.get("content-encoding", "identity") != "identity":
+        raise UnsupportedMediaType("Compressed request bodies are not read: send the body without Content-Encoding.")
+    header = Message()
+    header["content-type"] = request.headers.get("content-type", "")
+    charset = str(header.get_param("charset", "utf-8")).lower()
+    if charset not in ("utf-8", "utf8", "us-ascii"):
+        raise UnsupportedMediaType(f"The charset is {bounded(charset)}: send UTF-8.")
+    return header.get_content_type() if request.headers.get("content-type") else ""
+
+
+def read_json(raw: bytes, limits: LimitsConfig, where: str = "The request body") -> Any:
+    """Parse UTF-8 JSON (no NaN, no lone surrogates) and refuse what is nested too deep or holds too many values."""
+    if not raw.strip():
+        raise InvalidRequest(f"{where} is empty: send a JSON object.")
+    try:
+        parsed = orjson.loads(raw)
+    except orjson.JSONDecodeError as error:
+        raise InvalidRequest(f"{where} is not valid UTF-8 JSON (line {error.lineno}, column {error.colno}).") from None
+    _check_shape(parsed, limits, where)
+    return parsed
+
+
+def _check_shape(parsed: Any, limits: LimitsConfig, where: str) -> None:
+    level, nodes = [parsed], 0
+    for _ in range(limits.max_json_depth + 1):
+        level = [value for value in level if isinstance(value, dict | list)]
+        nodes += sum(map(len, level))
+        if nodes > limits.max_json_nodes:
+            raise InvalidRequest(f"{where} holds more than {limits.max_json_nodes} values.")
+        if not level:
+            return
+        level = [inner for value in level for inner in (value.values() if isinstance(value, dict) else value)]
+    raise InvalidRequest(f"{where} is nested deeper than {limits.max_json_depth} levels.")

@@ -1,0 +1,32 @@
+"""From a completion request to a job for the pipeline."""
+
+from __future__ import annotations
+
+from app.api.caps import answer_tokens, at_most, candidates_for, check_stop, deadline_for
+from app.api.completions.schema import CompletionRequest
+from app.api.resolution import Target
+from app.config.gateway import LimitsConfig
+from app.jobs import ChatJob
+
+
+def build_job(body: CompletionRequest, target: Target, limits: LimitsConfig, request_id: str) -> ChatJob:
+    """Return the job, with everything checked against the limits. Raises InvalidRequest."""
+    n = body.n or 1
+    at_most("logprobs", body.logprobs, limits.max_top_logprobs)
+    check_stop(body.stop, limits)
+    return ChatJob(
+        request_id=request_id,
+        model=target.model,
+        profile=target.profile_name,
+        system_prompt="",
+        policy=target.profile.policy,
+        deadline=deadline_for(body.timeout_seconds, limits),
+        prompt=body.prompt,
+        max_tokens=answer_tokens(body, body.max_tokens, target, limits),
+        n=n,
+        n_candidates=candidates_for(body, n, target, limits),
+        sampling=body.sampling(target.profile.sampling),
+        logprobs=body.logprobs is not None,
+        top_logprobs=body.logprobs or 0,
+        priority=body.priority or "interactive",
+    )

@@ -1,0 +1,78 @@
+"""``POST /v1/embeddings``: the retriever's embedder, behind the input guardrail."""
+
+from __future__ import annotations
+
+import base64
+from typing import Any, Literal
+
+import numpy as np
+import numpy.typing as npt
+from fastapi import APIRouter, Request, Response
+from pydantic import Field
+
+from app.api.body import JsonRoute
+from app.api.caps import at_most, deadline_for
+from app.api.context import gateway
+from app.api.fields import StrictModel, TextList
+from app.api.hangup import run_unless_gone, within
+from app.api.replies import json_reply
+from app.api.resolution import resolve_request
+from app.config.gateway import GatewayConfig
+from app.errors import InvalidRequest, ModelNotFound, bounded
+
+router = APIRouter(route_class=JsonRoute, strict_content_type=False, tags=["embeddings"])
+
+
+class EmbeddingRequest(StrictModel):
+    """Texts to embed."""
+
+    input: TextList
+    """One text or a list of texts; token lists are not supported."""
+    model: str | None = None
+    """The embedding model's name."""
+    encoding_format: Literal["float", "base64"] | None = None
+    """``base64`` is little-endian float32."""
+    dimensions: int | None = Field(default=None, ge=1)
+    """Only the embedder's own size."""
+    user: Any = None
+    """Ignored."""
+    timeout_seconds: float | None = Field(default=None, gt=0)
+    """Deadline of the request."""
+
+
+@router.post("/v1/embeddings", summary="Embed texts")
+async def create_embeddings(body: EmbeddingRequest, request: Request) -> Response:
+    """Embed texts as queries. Tokens are not counted: `usage` is zero."""
+    config = gateway(request).settings()
+    _check(body, config)
+    policy = resolve_request(request, config, None, None).profile.policy
+    deadline = deadline_for(body.timeout_seconds, config.limits)
+    vectors = await run_unless_gone(request.receive, _embed(request, body.input, policy, deadline))
+    if body.dimensions not in (None, vectors.shape[1]):
+        raise InvalidRequest(f"dimensions must be {vectors.shape[1]}, the embedder's own size.", param="dimensions")
+    return json_reply(_reply(vectors, body.encoding_format == "base64", config.embedding_model))
+
+
+async def _embed(request: Request, texts: list[str], policy: str, deadline: float) -> npt.NDArray[np.float32]:
+    async with within(deadline):
+        return await gateway(request).port().embed(texts, policy, deadline)
+
+
+def _check(body: EmbeddingRequest, config: GatewayConfig) -> None:
+    if body.model not in (None, config.embedding_model):
+        raise ModelNotFound(
+            f"{bounded(body.model)} is not the embedding model; it is called {config.embedding_model!r}.", param="model"
+        )
+    at_most("input", len(body.input), config.limits.max_embedding_inputs)
+    if not body.input or not all(body.input):
+        raise InvalidRequest("input holds no text, or an empty one.", param="input")
+
+
+def _reply(vectors: npt.NDArray[np.float32], as_base64: bool, model: str) -> dict[str, Any]:
+    rows = map(_base64, vectors) if as_base64 else vectors.tolist()
+    data = [{"object": "embedding", "index": index, "embedding": row} for index, row in enumerate(rows)]
+    return {"object": "list", "data": data, "model": model, "usage": {"prompt_tokens": 0, "total_tokens": 0}}
+
+
+def _base64(vector: npt.NDArray[np.float32]) -> str:
+    return base64.b64encode(vector.astype("<f4").tobytes()).decode()

@@ -1,0 +1,164 @@
+"""Request fields that several endpoints share. Unknown fields, loose types, NaN and infinity are refused."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, WithJsonSchema
+
+from app.config.gateway import CollectionName, Fraction, SamplingDefaults
+from app.errors import bounded
+
+STRICT = ConfigDict(strict=True, extra="forbid", frozen=True, allow_inf_nan=False, use_attribute_docstrings=True)
+_INT64 = 2**63
+_PART = {
+    "type": "object",
+    "properties": {"type": {"const": "text"}, "text": {"type": "string"}},
+    "required": ["type", "text"],
+}
+
+
+class StrictModel(BaseModel):
+    """The base of every request body."""
+
+    model_config = STRICT
+
+
+def join_parts(content: Any) -> Any:
+    """Return a content-part list as one string.
+
+    Parts are joined with nothing between them, so that a word split over two parts reaches guardrail and model whole.
+    """
+    if not isinstance(content, list):
+        return content
+    if not content:
+        raise ValueError("the list of content parts is empty")
+    return "".join(_part_text(part) for part in content)
+
+
+def _part_text(part: Any) -> str:
+    if not isinstance(part, dict) or part.get("type") != "text":
+        kind = bounded(part.get("type") if isinstance(part, dict) else type(part).__name__)
+        raise ValueError(f"content part of type {kind} is not supported: send parts of type 'text'")
+    text = part.get("text")
+    if not isinstance(text, str) or part.keys() - {"type", "text"}:
+        raise ValueError("a text part holds the keys 'type' and 'text', with a string in 'text', and nothing else")
+    return text
+
+
+def _as_list(value: Any) -> Any:
+    return [value] if isinstance(value, str) else value
+
+
+#: Text, or a list of text parts that is joined.
+TextContent = Annotated[
+    str,
+    BeforeValidator(join_parts),
+    WithJsonSchema({"anyOf": [{"type": "string"}, {"type": "array", "items": _PART}]}),
+]
+
+#: One string or a list of strings, read as a list.
+TextList = Annotated[
+    list[str],
+    Field(fail_fast=True),
+    BeforeValidator(_as_list),
+    WithJsonSchema({"anyOf": [{"type": "string"}, {"type": "array", "items": {"type": "string"}}]}),
+]
+
+
+class SamplingFields(StrictModel):
+    """OpenAI's sampling fields and those of vLLM's that cannot harm the engine."""
+
+    temperature: Annotated[float, Field(ge=0, le=2)] | None = None
+    """0 picks the likeliest token each time."""
+    top_p: Annotated[float, Field(gt=0, le=1)] | None = None
+    """Nucleus: smallest share of probability to choose from."""
+    presence_penalty: Annotated[float, Field(ge=-2, le=2)] | None = None
+    """Penalty on tokens that occurred already."""
+    frequency_penalty: Annotated[float, Field(ge=-2, le=2)] | None = None
+    """Penalty on tokens by how often they occurred."""
+    seed: Annotated[int, Field(ge=-_INT64, lt=_INT64)] | None = None
+    """Same seed, same request: same answer, as far as the engine can."""
+    stop: TextList | None = None
+    """Texts that end the answer; each at least one character."""
+    top_k: Annotated[int, Field(ge=-1, le=1_000_000)] | None = None
+    """Number of likeliest tokens to choose from; -1 or 0 for all."""
+    min_p: Fraction | None = None
+    """Least probability, relative to the likeliest token's."""
+    repetition_penalty: Annotated[float, Field(gt=0, le=2)] | None = None
+    """Factor on tokens of the prompt and the answer; 1 for none."""
+    min_tokens: Annotated[int, Field(ge=0)] | None = None
+    """Tokens to generate before the answer may end."""
+    ignore_eos: bool | None = None
+    """Go on to ``max_tokens`` even after the model's end token."""
+
+    def sampling(self, defaults: SamplingDefaults) -> dict[str, Any]:
+        """Return what the engine gets: the request's fields over the profile's, empty ones left out."""
+        asked = self.model_dump(include=set(SamplingFields.model_fields), exclude_none=True)
+        return defaults.model_dump(exclude={"max_tokens"}, exclude_none=True) | asked
+
+
+class IgnoredFields(StrictModel):
+    """OpenAI fields that change nothing about the answer here: accepted, not read."""
+
+    user: Any = None
+    """Ignored."""
+    metadata: Any = None
+    """Ignored."""
+    store: Any = None
+    """Ignored."""
+    service_tier: Any = None
+    """Ignored."""
+    parallel_tool_calls: Any = None
+    """Ignored."""
+    safety_identifier: Any = None
+    """Ignored."""
+    prompt_cache_key: Any = None
+    """Ignored."""
+
+
+class StreamOptions(StrictModel):
+    """Options of a streamed reply."""
+
+    include_usage: bool | None = None
+    """Send one last chunk with empty ``choices`` and the token counts."""
+    include_obfuscation: Any = None
+    """Ignored."""
+
+
+class ExtensionFields(StrictModel):
+    """Baton's own fields that answers of all kinds take (``extra_body`` in OpenAI's client)."""
+
+    profile: str | None = None
+    """The profile to answer under; a conflict with the path or with ``model`` is refused."""
+    priority: Literal["interactive", "batch"] | None = None
+    """Whether somebody waits for the answer."""
+    timeout_seconds: Annotated[float, Field(gt=0)] | None = None
+    """Deadline of the request, shared by all stages."""
+    n_candidates: Annotated[int, Field(ge=1)] | None = None
+    """Answers to generate, of which the best ``n`` are returned."""
+
+
+class RagFields(StrictModel):
+    """Retrieval of one request, over the profile's defaults."""
+
+    enabled: bool | None = None
+    """False switches retrieval off."""
+    collection: CollectionName | None = None
+    """The collection to search."""
+    collections: Annotated[list[CollectionName], Field(min_length=1, fail_fast=True)] | None = None
+    """Several collections to search; not together with ``collection``."""
+    top_k: Annotated[int, Field(ge=1)] | None = None
+    """Passages that reach the prompt."""
+    candidates: Annotated[int, Field(ge=1)] | None = None
+    """Passages to search for; at least ``top_k``."""
+    filter: dict[str, Any] | None = None
+    """Metadata filter."""
+    min_score: float | None = None
+    """Passages below this score are dropped."""
+    mode: Literal["hybrid", "vector", "text"] | None = None
+    """Which searches run."""
+    late_interaction: bool | None = None
+    """Rank the candidates by MaxSim over their token embeddings."""
+    return_contexts: bool | None = None
+    """Return the passages' text in ``baton.contexts``."""

@@ -1,0 +1,133 @@
+"""Pure ASGI middleware: request ids, the access log, the last resort for errors, and the limit on bodies."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import re
+import time
+import uuid
+from collections.abc import Callable
+
+from starlette.datastructures import Headers
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from app.api.context import Facts, Observe
+from app.api.error_handlers import error_response
+from app.api.hangup import ClientGone
+from app.config.gateway import LimitsConfig
+from app.errors import InvalidRequest, PayloadTooLarge
+
+_log = logging.getLogger("baton.gateway")
+_REQUEST_ID = re.compile(r"[A-Za-z0-9._:-]{1,128}")
+_TRACEPARENT = re.compile(r"[0-9a-f]{2}-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}")
+_CLIENT_CLOSED_REQUEST = 499
+
+
+class RequestMiddleware:
+    """Names each request, answers what nobody else answered, and reports how it ended."""
+
+    def __init__(self, app: ASGIApp, observe: Observe) -> None:
+        self.app = app
+        self.observe = observe
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serve one ASGI connection."""
+        if scope["type"] != "http":
+            await self.app(scope, receive, send)
+            return
+        facts = _facts(Headers(scope=scope))
+        scope["state"] = {**scope.get("state", {}), "facts": facts}
+        began = time.perf_counter()
+        try:
+            await self._answer(scope, receive, _named(send, facts))
+        except asyncio.CancelledError:
+            facts.outcome = _CLIENT_CLOSED_REQUEST
+            raise
+        finally:
+            self._report(scope, facts, time.perf_counter() - began)
+
+    async def _answer(self, scope: Scope, receive: Receive, send: Send) -> None:
+        facts: Facts = scope["state"]["facts"]
+        try:
+            await self.app(scope, receive, send)
+        except ClientGone:
+            facts.outcome = _CLIENT_CLOSED_REQUEST
+        except Exception as error:
+            response = error_response(error, scope)
+            if facts.sent_status is not None:
+                # Too late for a status: a connection that breaks off is all that is left to tell the caller.
+                raise
+            await response(scope, receive, send)
+
+    def _report(self, scope: Scope, facts: Facts, seconds: float) -> None:
+        route = str(getattr(scope.get("route"), "path", "unmatched"))
+        status = facts.outcome or facts.sent_status or 500
+        _log.info(
+            "%s %s %d %.1f ms profile=%s request_id=%s traceparent=%s",
+            *(scope["method"], route, status, seconds * 1000),
+            *(facts.profile, facts.request_id, facts.traceparent),
+        )
+        self.observe(route, status, facts.profile)
+
+
+def _facts(headers: Headers) -> Facts:
+    request_id, traceparent = headers.get("x-request-id", ""), headers.get("traceparent", "")
+    return Facts(
+        request_id if _REQUEST_ID.fullmatch(request_id) else f"req-{uuid.uuid4().hex}",
+        traceparent if _TRACEPARENT.fullmatch(traceparent) else "",
+    )
+
+
+def _named(send: Send, facts: Facts) -> Send:
+    extra = [(b"x-request-id", facts.request_id.encode()), (b"x-content-type-options", b"nosniff")]
+
+    async def reply(message: Message) -> None:
+        if message["type"] == "http.response.start":
+            facts.sent_status = message["status"]
+            message = {**message, "headers": [*message.get("headers", []), *extra]}
+        await send(message)
+
+    return reply
+
+
+class BodyLimitMiddleware:
+    """Refuses bodies over the limit: at once when the length is announced, else as soon as too much has come in."""
+
+    def __init__(self, app: ASGIApp, limits: Callable[[], LimitsConfig]) -> None:
+        self.app = app
+        self.limits = limits
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serve one ASGI connection."""
+        if scope["type"] != "http":
+            await self.app(scope, receive, send)
+            return
+        limit = self.limits().max_body_bytes
+        _check(_announced(Headers(scope=scope)), limit)
+        await self.app(scope, _counted(receive, limit), send)
+
+
+def _announced(headers: Headers) -> int:
+    length = headers.get("content-length", "0")
+    if not (length.isascii() and length.isdigit()):
+        raise InvalidRequest("The header Content-Length is not a number.")
+    return int(length[:20])
+
+
+def _check(size: int, limit: int) -> None:
+    if size > limit:
+        raise PayloadTooLarge(f"The request body is over the limit of {limit} bytes.")
+
+
+def _counted(receive: Receive, limit: int) -> Receive:
+    seen = 0
+
+    async def counted() -> Message:
+        nonlocal seen
+        message = await receive()
+        seen += len(message.get("body", b""))
+        _check(seen, limit)
+        return message
+
+    return counted

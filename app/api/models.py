@@ -1,0 +1,60 @@
+"""``GET /v1/models`` and ``/v1/models/{id}``: models, profiles and the embedding model."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from fastapi import APIRouter, Request, Response
+
+from app.api.context import gateway
+from app.api.replies import json_reply
+from app.config.gateway import GatewayConfig, ModelInfo, ProfileConfig
+from app.errors import ModelNotFound, bounded
+
+router = APIRouter(tags=["models"])
+
+
+@router.get("/v1/models", summary="List models and profiles")
+async def list_models(request: Request) -> Response:
+    """List everything that `model` may name; `kind` is `model`, `profile` or `embedding`."""
+    return json_reply({"object": "list", "data": list(_entries(gateway(request).settings()).values())})
+
+
+@router.get("/v1/models/{name:path}", summary="Describe one model or profile")
+async def get_model(name: str, request: Request) -> Response:
+    """Describe one model or profile."""
+    entries = _entries(gateway(request).settings())
+    if name not in entries:
+        raise ModelNotFound(f"There is no model or profile {bounded(name)}.", param="model")
+    return json_reply(entries[name])
+
+
+def _entries(config: GatewayConfig) -> dict[str, dict[str, Any]]:
+    models = {name: _model(name, info) for name, info in config.models.items()}
+    profiles = {name: _profile(name, profile, config) for name, profile in config.profiles.items()}
+    embedding = _entry(config.embedding_model, "embedding", "The retriever's embedder, for /v1/embeddings.")
+    return models | profiles | {config.embedding_model: embedding}
+
+
+def _entry(name: str, kind: str, description: str) -> dict[str, Any]:
+    return {
+        "id": name,
+        "object": "model",
+        "created": 0,
+        "owned_by": "baton",
+        "kind": kind,
+        "description": description,
+    }
+
+
+def _model(name: str, info: ModelInfo) -> dict[str, Any]:
+    return _entry(name, "model", info.description) | {"context_tokens": info.context_tokens, "tools": info.tools}
+
+
+def _profile(name: str, profile: ProfileConfig, config: GatewayConfig) -> dict[str, Any]:
+    return _entry(name, "profile", profile.description) | {
+        "model": profile.model,
+        "retrieval": profile.retrieval.enabled,
+        "collections": list(profile.retrieval.collections),
+        "default": name == config.default_profile,
+    }

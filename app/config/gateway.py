@@ -1,0 +1,221 @@
+"""The gateway's configuration: profiles, models and limits. All of it may change while requests are served."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal, Self
+
+from pydantic import Field, model_validator
+
+from app.answers.json_check import check_schema
+from app.config.base import Config
+from app.config.response_format import JsonSchemaFormat, ResponseFormat
+from app.errors import InvalidRequest, SchemaRejected
+from app.stores.filters import parse_filter
+
+#: Names of models, profiles and policies: safe in a path, in a label and as part of an application's name.
+Name = Annotated[str, Field(pattern=r"^[a-zA-Z0-9][a-zA-Z0-9._-]{0,62}$")]
+
+#: Names of collections, as the stores take them.
+CollectionName = Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9_-]{0,63}$")]
+
+#: First segments under which ``/<profile>/v1/…`` would hide a path of the gateway's own.
+RESERVED_NAMES = frozenset({"v1", "static"})
+
+Fraction = Annotated[float, Field(ge=0, le=1)]
+Count = Annotated[int, Field(ge=1)]
+
+
+class LimitsConfig(Config):
+    """What one request may ask for. Everything over a limit is refused with 400 (bodies: 413) and the limit's value."""
+
+    max_body_bytes: Count = 4 * 1024 * 1024
+    """Largest request body in bytes."""
+    max_json_depth: Count = 64
+    """Deepest nesting of a JSON body."""
+    max_json_nodes: Count = 100_000
+    """Most values (of lists and objects together) in one JSON body."""
+    max_messages: Count = 256
+    """Most messages in one chat request."""
+    max_tokens: Count = 4096
+    """Largest ``max_tokens``; a model's window may set a lower one."""
+    max_n: Count = 8
+    """Most choices (``n``) and candidates (``n_candidates``) of one request."""
+    max_top_logprobs: Annotated[int, Field(ge=0)] = 20
+    """Largest ``top_logprobs``."""
+    max_stop: Count = 4
+    """Most stop sequences."""
+    max_stop_chars: Count = 64
+    """Longest stop sequence in characters."""
+    max_tools: Count = 32
+    """Most tools of one request."""
+    max_schema_depth: Count = 16
+    """Deepest nesting of a JSON schema (response format or tool parameters)."""
+    max_schema_bytes: Count = 64 * 1024
+    """Largest JSON schema in bytes."""
+    max_top_k: Count = 64
+    """Most passages that a request may put into its prompt."""
+    max_candidates: Count = 256
+    """Most passages that a request may search for."""
+    max_collections: Count = 8
+    """Most collections that one request may search."""
+    max_documents: Count = 1000
+    """Most documents in one upsert or delete."""
+    max_embedding_inputs: Count = 256
+    """Most texts in one embeddings request."""
+    timeout_seconds: Annotated[float, Field(gt=0)] = 120.0
+    """Deadline of a request that names none, in seconds."""
+    max_timeout_seconds: Annotated[float, Field(gt=0)] = 600.0
+    """Longest deadline that a request may ask for, in seconds."""
+    retry_after_seconds: Count = 2
+    """What ``Retry-After`` says on 503 when the stage that refused named no time."""
+
+    @model_validator(mode="after")
+    def _defaults_lie_within_maxima(self) -> Self:
+        if self.timeout_seconds > self.max_timeout_seconds:
+            raise ValueError("timeoutSeconds must not be larger than maxTimeoutSeconds")
+        if self.max_top_k > self.max_candidates:
+            raise ValueError("maxTopK must not be larger than maxCandidates")
+        return self
+
+
+class RetrievalDefaults(Config):
+    """How a profile retrieves when the request does not say otherwise."""
+
+    enabled: bool = False
+    """Whether requests under this profile retrieve by default."""
+    collections: tuple[CollectionName, ...] = ()
+    """Collections to search."""
+    top_k: Count = 4
+    """Passages that reach the prompt."""
+    candidates: Count = 64
+    """Passages searched for and handed to the postprocessor."""
+    filter: dict[str, Any] | None = None
+    """Metadata filter (``app/stores/filters.py``) of requests that bring none."""
+    min_score: float | None = None
+    """Passages below this score are dropped."""
+    mode: Literal["hybrid", "vector", "text"] = "hybrid"
+    """Which searches run."""
+    late_interaction: bool = False
+    """Rank the candidates by MaxSim over their token embeddings."""
+
+    @model_validator(mode="after")
+    def _can_be_searched(self) -> Self:
+        if self.enabled and not self.collections:
+            raise ValueError("collections must name at least one collection where enabled is true")
+        if self.top_k > self.candidates:
+            raise ValueError("topK must not be larger than candidates")
+        try:
+            parse_filter(self.filter)
+        except InvalidRequest as error:
+            raise ValueError(error.message) from None
+        return self
+
+
+class SamplingDefaults(Config):
+    """Sampling of requests that leave it open; a field left empty here is left to the engine."""
+
+    temperature: Annotated[float, Field(ge=0, le=2)] | None = None
+    """0 picks the likeliest token each time."""
+    top_p: Annotated[float, Field(gt=0, le=1)] | None = None
+    """Nucleus: smallest share of probability to choose from."""
+    top_k: Annotated[int, Field(ge=-1)] | None = None
+    """Number of likeliest tokens to choose from; -1 or 0 for all."""
+    min_p: Fraction | None = None
+    """Least probability, relative to the likeliest token's."""
+    presence_penalty: Annotated[float, Field(ge=-2, le=2)] | None = None
+    """Penalty on tokens that occurred already."""
+    frequency_penalty: Annotated[float, Field(ge=-2, le=2)] | None = None
+    """Penalty on tokens by how often they occurred."""
+    repetition_penalty: Annotated[float, Field(gt=0, le=2)] | None = None
+    """Factor on tokens of the prompt and the answer; 1 for none."""
+    max_tokens: Count | None = None
+    """Answer length; empty for what is left of the model's window."""
+
+
+class ProfileConfig(Config):
+    """A named bundle of pipeline behaviour, reachable as ``/<name>/v1/…``, as ``profile`` and as a model name."""
+
+    model: Name
+    """The model that answers."""
+    description: str = ""
+    """One sentence for ``GET /v1/models`` and the web page."""
+    system_prompt: str = ""
+    """Text that opens every prompt."""
+    retrieval: RetrievalDefaults = RetrievalDefaults()
+    """Retrieval by default."""
+    sampling: SamplingDefaults = SamplingDefaults()
+    """Sampling by default."""
+    policy: Name = "default"
+    """The guardrail policy that judges this profile's requests and answers."""
+    response_format: ResponseFormat | None = None
+    """OpenAI's ``response_format`` for requests that bring none, in OpenAI's own spelling."""
+    n_candidates: Count = 1
+    """Answers to generate for each answer returned; the best by grounding and confidence is kept."""
+
+
+class ModelInfo(Config):
+    """What the gateway knows of a model."""
+
+    context_tokens: Count = 8192
+    """The model's window in tokens."""
+    description: str = ""
+    """One sentence for ``GET /v1/models``."""
+    tools: bool = False
+    """Whether the engine of this model was started with a tool-call parser."""
+
+
+class GatewayConfig(Config):
+    """Everything the gateway decides by, cross-checked."""
+
+    profiles: dict[Name, ProfileConfig]
+    """Profiles by name."""
+    models: dict[Name, ModelInfo]
+    """Models by name."""
+    default_profile: Name = "default"
+    """The profile of requests that name none."""
+    embedding_model: Name = "embedder"
+    """The name under which ``/v1/embeddings`` offers the retriever's embedder."""
+    limits: LimitsConfig = LimitsConfig()
+    """Caps on requests."""
+
+    @model_validator(mode="after")
+    def _names_fit_together(self) -> Self:
+        if self.default_profile not in self.profiles:
+            raise ValueError(f"defaultProfile names {self.default_profile!r}, which profiles does not hold")
+        clashes = sorted(self.profiles.keys() & (self.models.keys() | {self.embedding_model}))
+        if clashes or self.embedding_model in self.models:
+            name = clashes[0] if clashes else self.embedding_model
+            raise ValueError(f"{name!r} is used twice among profiles, models and embeddingModel: rename one of them")
+        hidden = sorted(self.profiles.keys() & RESERVED_NAMES)
+        if hidden:
+            raise ValueError(f"profile {hidden[0]!r} would hide a path of the gateway: rename it")
+        return self
+
+    @model_validator(mode="after")
+    def _profiles_keep_to_models_and_limits(self) -> Self:
+        for name, profile in self.profiles.items():
+            if profile.model not in self.models:
+                raise ValueError(f"profiles.{name}.model names {profile.model!r}, which models does not hold")
+            for key, value, limit in self._capped(profile):
+                if value > limit:
+                    raise ValueError(f"profiles.{name}.{key} is {value}, over its limit of {limit}")
+            if isinstance(profile.response_format, JsonSchemaFormat):
+                self._check_schema(name, profile.response_format)
+        return self
+
+    def _check_schema(self, name: str, response_format: JsonSchemaFormat) -> None:
+        try:
+            check_schema(response_format.json_schema.json_schema, self.limits)
+        except SchemaRejected as error:
+            raise ValueError(f"profiles.{name}.responseFormat: {error.message}") from None
+
+    def _capped(self, profile: ProfileConfig) -> tuple[tuple[str, int, int], ...]:
+        limits, retrieval = self.limits, profile.retrieval
+        tokens = min(limits.max_tokens, self.models[profile.model].context_tokens)
+        return (
+            ("nCandidates", profile.n_candidates, limits.max_n),
+            ("sampling.maxTokens", profile.sampling.max_tokens or 1, tokens),
+            ("retrieval.topK", retrieval.top_k, limits.max_top_k),
+            ("retrieval.candidates", retrieval.candidates, limits.max_candidates),
+            ("retrieval.collections", len(retrieval.collections), limits.max_collections),
+        )

@@ -1,0 +1,123 @@
+"""Bodies that are no JSON, too big, too deep or of the wrong type."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import AsyncIterator
+from typing import Any
+
+import orjson
+import pytest
+from gateway_site import Site
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from app.api.body import read_json
+from app.config.gateway import LimitsConfig
+from app.errors import InvalidRequest
+
+JSON = {"Content-Type": "application/json"}
+CHAT = "/v1/chat/completions"
+
+
+@pytest.mark.parametrize(
+    "raw",
+    [
+        b"",
+        b"  ",
+        b"[1, 2]",
+        b'"text"',
+        b'{"messages":[',
+        "\u00ff\u00fe{}".encode(),
+        b"\xff\xfe{}",
+        b'{"messages":[{"role":"user","content":"\xff"}]}',
+        b'{"messages":[{"role":"user","content":"\\ud800"}]}',
+        b'{"messages":[{"role":"user","content":"hi"}],"temperature":NaN}',
+        b'{"messages":' + b"[" * 5000 + b"]" * 5000 + b"}",
+        b'{"messages":' + b"[" * 100 + b"]" * 100 + b"}",
+        b"[" * 200_000,
+        b'{"messages":[' + b"1," * 200_000 + b"1]}",
+        b'{"messages":[' + b"1," * 90_000 + b"1]}",
+    ],
+)
+async def test_bodies_that_cannot_be_read_are_400(site: Site, raw: bytes) -> None:
+    reply = await site.client.post(CHAT, content=raw, headers=JSON)
+    assert reply.status_code == 400
+    assert len(reply.json()["error"]["message"]) < 500
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [
+        {"Content-Type": "text/plain"},
+        {"Content-Type": "application/x-www-form-urlencoded"},
+        {"Content-Type": "application/json; charset=latin-1"},
+        {"Content-Type": "application/json", "Content-Encoding": "gzip"},
+    ],
+)
+async def test_other_types_than_json_are_415(site: Site, headers: dict[str, str]) -> None:
+    reply = await site.client.post(CHAT, content=b"{}", headers=headers)
+    assert (reply.status_code, reply.json()["error"]["code"]) == (415, "unsupported_media_type")
+
+
+@pytest.mark.parametrize("kind", ["application/json; charset=UTF-8", "application/vnd.x+json", None])
+async def test_json_under_other_names_is_read(site: Site, kind: str | None) -> None:
+    headers = {"Content-Type": kind} if kind else {}
+    reply = await site.client.post(CHAT, content=b'{"messages":[{"role":"user","content":"hi"}]}', headers=headers)
+    assert reply.status_code == 200
+
+
+async def test_an_announced_body_over_the_limit_is_refused_unread(site: Site) -> None:
+    taken = 0
+
+    async def body() -> AsyncIterator[bytes]:
+        nonlocal taken
+        taken += 1
+        yield b"x"
+
+    reply = await site.client.post(CHAT, content=body(), headers={**JSON, "Content-Length": "20000000"})
+    assert (reply.status_code, reply.json()["error"]["code"], taken) == (413, "payload_too_large", 0)
+
+
+async def test_an_unannounced_body_is_cut_off_at_the_limit(site: Site) -> None:
+    site.limit(max_body_bytes=1000)
+    taken = 0
+
+    async def body() -> AsyncIterator[bytes]:
+        nonlocal taken
+        for _ in range(100):
+            taken += 1
+            yield b" " * 100
+
+    reply = await site.client.post(CHAT, content=body(), headers=JSON)
+    assert (reply.status_code, taken) == (413, 11)
+
+
+async def test_a_faulty_content_length_is_400(site: Site) -> None:
+    reply = await site.client.post(CHAT, content=b"{}", headers={**JSON, "Content-Length": "-1"})
+    assert reply.status_code == 400
+
+
+async def test_a_megabyte_of_text_is_fine(site: Site) -> None:
+    reply = await site.ask(messages=[{"role": "user", "content": "ant " * 262_144}])
+    assert reply.status_code == 200
+
+
+@settings(max_examples=50)
+@given(st.binary(max_size=60))
+def test_any_bytes_are_json_or_refused(raw: bytes) -> None:
+    with contextlib.suppress(InvalidRequest):
+        read_json(raw, LimitsConfig())
+
+
+@settings(max_examples=50)
+@given(st.lists(st.booleans(), min_size=1, max_size=12))
+def test_depth_is_counted_exactly(layers: list[bool]) -> None:
+    value: Any = "leaf"
+    for as_object in layers:
+        value = {"a": 1, "b": value} if as_object else [value, 2]
+    raw = orjson.dumps(value)
+    assert read_json(raw, LimitsConfig(max_json_depth=len(layers))) == value
+    if len(layers) > 1:
+        with pytest.raises(InvalidRequest, match="nested deeper"):
+            read_json(raw, LimitsConfig(max_json_depth=len(layers) - 1))
