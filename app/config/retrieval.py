@@ -1,0 +1,97 @@
+"""Configuration of retrieval and ingestion: the store, the search and the cutting of documents into passages."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Literal, Self
+
+from pydantic import Field, model_validator
+
+from app.config.base import Config
+from app.messages import RetrievalQuery
+
+Mode = Literal["hybrid", "vector", "text"]
+
+
+class StoreConfig(Config):
+    """Where the collections live. Shapes the deployment: a change restarts the retriever."""
+
+    kind: Literal["lancedb", "pgvector", "qdrant"] = "lancedb"
+    """Which vector store holds the collections."""
+    uri: str = Field(default="data/index", min_length=1, max_length=1024)
+    """LanceDB: a folder or an object-store URI. PgVector: ``postgresql://user@host/base``. Qdrant: URL, folder or
+    ``:memory:``."""
+    secret_env: str | None = None
+    """Environment variable that holds the password (pgvector) or the API key (qdrant)."""
+    secret_file: str | None = None
+    """File that holds that secret; read once at start."""
+    storage_options: dict[str, str] = Field(default_factory=dict)
+    """LanceDB on object storage: region, endpoint and the like, passed through verbatim. No secrets here."""
+
+    @model_validator(mode="after")
+    def _one_secret(self) -> Self:
+        if self.secret_env and self.secret_file:
+            raise ValueError("set secretEnv or secretFile, not both")
+        if self.storage_options and self.kind != "lancedb":
+            raise ValueError("storageOptions belong to kind lancedb only")
+        return self
+
+
+class RetrieverConfig(Config):
+    """How to search. Changes in place, with nothing restarted."""
+
+    top_k: int = Field(default=4, ge=1)
+    """Passages meant for the prompt when the request names no number."""
+    candidates: int = Field(default=64, ge=1)
+    """Passages fetched with their token embeddings."""
+    max_top_k: int = Field(default=64, ge=1, le=1000)
+    """The most a request may ask for as ``top_k``."""
+    max_candidates: int = Field(default=256, ge=1, le=4096)
+    """The most a request may ask for as ``candidates``."""
+    max_collections: int = Field(default=8, ge=1, le=64)
+    """The most collections that one question may search."""
+    mode: Mode = "hybrid"
+    """``vector``, ``text``, or both fused by reciprocal rank."""
+    min_score: float | None = Field(default=None, ge=-1.0, le=1.0)
+    """Passages whose cosine similarity to the question is lower are dropped, in every mode."""
+    late_interaction: bool = False
+    """Whether the question's tokens reorder the candidates (MaxSim)."""
+
+    @model_validator(mode="after")
+    def _within_caps(self) -> Self:
+        if self.top_k > self.max_top_k:
+            raise ValueError("topK must not exceed maxTopK")
+        if self.candidates > self.max_candidates:
+            raise ValueError("candidates must not exceed maxCandidates")
+        return self
+
+    def query(self, text: str, collections: tuple[str, ...], given: Mapping[str, Any]) -> RetrievalQuery:
+        """Return the query for a question: these settings, overridden by what the request gave (None = not given).
+
+        ``given`` may hold ``top_k``, ``candidates``, ``filter``, ``mode``, ``min_score``, ``late_interaction``.
+        ``candidates`` grows to ``top_k`` where that is larger.
+        """
+        chosen: dict[str, Any] = {
+            "top_k": self.top_k,
+            "candidates": self.candidates,
+            "mode": self.mode,
+            "min_score": self.min_score,
+            "late_interaction": self.late_interaction,
+        } | {key: value for key, value in given.items() if value is not None}
+        chosen["candidates"] = max(chosen["candidates"], chosen["top_k"])
+        return RetrievalQuery(text=text, collections=collections, **chosen)
+
+
+class ChunkingConfig(Config):
+    """How documents are cut into passages, in estimated embedder tokens (see ``app/ingestion/chunking.py``)."""
+
+    size_tokens: int = Field(default=120, ge=16, le=8192)
+    """The largest passage. A passage that still overflows the embedder's window is cut in two."""
+    overlap_tokens: int = Field(default=20, ge=0, le=1024)
+    """How much of the end of a passage is repeated at the start of the next; whole sentences only."""
+
+    @model_validator(mode="after")
+    def _overlap_is_smaller(self) -> Self:
+        if self.overlap_tokens * 2 > self.size_tokens:
+            raise ValueError("overlapTokens must be at most half of sizeTokens")
+        return self

@@ -1,0 +1,116 @@
+"""The indexer: checked documents in, embedded passages in the store."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from app.config.retrieval import ChunkingConfig
+from app.embedders.contract import Embedder
+from app.errors import EmbeddingMismatch, InvalidRequest
+from app.ingestion.chunking import halve, split_document
+from app.ingestion.documents import MAX_ID_CHARS, Document, parse_document
+from app.jobs import DocumentResult
+from app.stores.contract import STAGE, PassageRecord, Store, check_name
+from app.stores.payload import STORED_DTYPE
+
+MAX_DOCUMENTS = 1000
+MAX_IDS = 10_000
+_ENCODE_TEXTS = 64
+
+
+class Indexer:
+    """Cuts, embeds and stores documents. Thread-safe as far as its store and embedder are."""
+
+    def __init__(self, store: Store, embedder: Embedder, config: ChunkingConfig) -> None:
+        self._store = store
+        self._embedder = embedder
+        self._config = config
+
+    def upsert(self, collection: str, documents: Sequence[Mapping[str, Any]]) -> DocumentResult:
+        """Store up to ``MAX_DOCUMENTS`` documents, all or none; the collection is made when it is not there.
+
+        Documents stored with the same content are skipped; of two with one id the later counts. Raises InvalidRequest
+        naming the document, EmbeddingMismatch, CollectionDamaged.
+        """
+        if not isinstance(documents, list | tuple) or len(documents) > MAX_DOCUMENTS:
+            raise InvalidRequest(f"documents must be a list of at most {MAX_DOCUMENTS}", STAGE, "documents")
+        parsed = [parse_document(raw, f"documents[{index}]") for index, raw in enumerate(documents)]
+        return self.upsert_parsed(collection, parsed)
+
+    def upsert_parsed(self, collection: str, documents: Sequence[Document]) -> DocumentResult:
+        """Store documents that are checked already; see :meth:`upsert`."""
+        self.prepare(collection)
+        latest = {document.id: document for document in documents}
+        stored = self._store.hashes(collection, list(latest)) if latest else {}
+        hashes = {key: document.content_hash(self._salt()) for key, document in latest.items()}
+        changed = [document for key, document in latest.items() if stored.get(key) != hashes[key]]
+        records = self._records(changed, hashes)
+        if records:
+            self._store.upsert(collection, records)
+            self._store.tidy(collection)
+        return DocumentResult(len(changed), len(records), len(latest) - len(changed))
+
+    def prepare(self, collection: str) -> None:
+        """Make the collection if it is not there. Raises EmbeddingMismatch when it was built with another embedder."""
+        self._store.create_collection(check_name(collection), self._embedder.dimension, self._embedder.name)
+        made_with = self._store.describe(collection).embedder
+        if made_with and made_with != self._embedder.name:
+            raise EmbeddingMismatch(
+                f"collection '{collection}' was built with the embedder '{made_with}', not '{self._embedder.name}': "
+                "use another collection, or drop it and ingest all its documents again",
+                STAGE,
+                "collection",
+            )
+
+    def delete(self, collection: str, ids: Sequence[str]) -> int:
+        """Delete documents by id; returns how many were there. Raises InvalidRequest, CollectionNotFound."""
+        if not isinstance(ids, list | tuple) or len(ids) > MAX_IDS:
+            raise InvalidRequest(f"ids must be a list of at most {MAX_IDS}", STAGE, "ids")
+        if not all(isinstance(key, str) and 0 < len(key) <= MAX_ID_CHARS for key in ids):
+            raise InvalidRequest(f"each of ids must be text of 1 to {MAX_ID_CHARS} characters", STAGE, "ids")
+        # An id that no document can have is not there; a store might refuse its characters.
+        count = self._store.delete_documents(check_name(collection), [key for key in ids if key.isprintable()])
+        self._store.tidy(collection)
+        return count
+
+    def _salt(self) -> str:
+        return f"1|{self._embedder.name}|{self._config.model_dump_json()}"
+
+    def _records(self, documents: Sequence[Document], hashes: Mapping[str, str]) -> list[PassageRecord]:
+        pending = [(doc, text) for doc in documents for text in split_document(doc.text, doc.title, self._config)]
+        counts: dict[str, int] = {}
+        records = []
+        for start in range(0, len(pending), _ENCODE_TEXTS):
+            for document, text, vector, tokens in self._encode(pending[start : start + _ENCODE_TEXTS]):
+                position = counts.setdefault(document.id, 0)
+                counts[document.id] += 1
+                records.append(
+                    PassageRecord(
+                        id=f"{document.id}#{position}",
+                        document_id=document.id,
+                        position=position,
+                        text=text,
+                        source=document.source,
+                        metadata=document.metadata,
+                        content_hash=hashes[document.id],
+                        vector=vector,
+                        tokens=tokens,
+                    )
+                )
+        return records
+
+    def _encode(self, passages: list[tuple[Document, str]]) -> list[tuple[Document, str, Any, Any]]:
+        """Embed passages; one that overflows the embedder's window is halved until all of it fits."""
+        encoded = self._embedder.encode([text for _, text in passages], "passage", tokens=True)
+        result = []
+        for index, (document, text) in enumerate(passages):
+            halves = halve(text) if encoded.truncated[index] else [text]
+            if len(halves) > 1:
+                result += self._encode([(document, half) for half in halves])
+                continue
+            tokens = encoded.tokens[encoded.offsets[index] : encoded.offsets[index + 1]]
+            result.append((document, text, encoded.vectors[index], np.asarray(tokens, STORED_DTYPE)))
+        return result

@@ -1,0 +1,224 @@
+"""Readers: files in, checked documents out; what cannot be read is reported with file and line, never lost."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import date, datetime, time
+from decimal import Decimal
+from pathlib import Path
+from typing import Any, BinaryIO
+
+import orjson
+
+from app.errors import InvalidRequest
+from app.ingestion.documents import MAX_TEXT_BYTES, Document, parse_document
+
+_MAX_LINE_BYTES = 4 * MAX_TEXT_BYTES
+_PARQUET_ROWS = 256
+
+
+@dataclass(frozen=True, slots=True)
+class BadRow:
+    """One row or file that gave no document. ``line`` counts from 1; 0 stands for the whole file."""
+
+    file: str
+    line: int
+    reason: str
+
+    def __str__(self) -> str:
+        place = f"{self.file}:{self.line}" if self.line else self.file
+        return f"{place}: {self.reason}"
+
+
+Read = Iterator[Document | BadRow]
+
+
+def read_documents(paths: Sequence[Path]) -> Read:
+    """Read files and folders in the order given; of a folder every readable file below it, by path, hidden ones not.
+
+    Ids and sources of Markdown and text files are their paths below the given folder, or the file's name.
+    """
+    for path in paths:
+        if path.is_dir():
+            yield from _read_folder(path)
+        else:
+            yield from _read_file(path, path.name)
+
+
+def _read_folder(folder: Path) -> Read:
+    for path in sorted(folder.rglob("*")):
+        below = path.relative_to(folder)
+        hidden = any(part.startswith(".") for part in below.parts)
+        if path.suffix.lower() in _READERS and path.is_file() and not hidden:
+            yield from _read_file(path, below.as_posix())
+
+
+def _read_file(path: Path, name: str) -> Read:
+    reader = _READERS.get(path.suffix.lower())
+    if reader is None:
+        yield BadRow(name, 0, f"is not a file of a known kind ({', '.join(sorted(_READERS))})")
+        return
+    try:
+        yield from reader(path, name)
+    except OSError as error:
+        yield BadRow(name, 0, f"cannot be read: {error.strerror or type(error).__name__}")
+
+
+def _checked(raw: Mapping[str, Any], name: str, line: int) -> Document | BadRow:
+    try:
+        return parse_document(raw, "row")
+    except InvalidRequest as error:
+        return BadRow(name, line, error.message)
+
+
+# --- JSONL ----------------------------------------------------------------------------------------------------------
+
+
+def _read_jsonl(path: Path, name: str) -> Read:
+    with path.open("rb") as file:
+        for number, line in enumerate(_lines(file), start=1):
+            if line is None:
+                yield BadRow(name, number, f"is longer than {_MAX_LINE_BYTES // 2**20} MiB")
+            elif line.strip():
+                yield _json_row(line, name, number)
+
+
+def _lines(file: BinaryIO) -> Iterator[bytes | None]:
+    """Return the lines; None for one that is too long to hold."""
+    first = True
+    while line := file.readline(_MAX_LINE_BYTES):
+        if len(line) == _MAX_LINE_BYTES and not line.endswith(b"\n"):
+            while line and not line.endswith(b"\n"):
+                line = file.readline(_MAX_LINE_BYTES)
+            yield None
+        else:
+            yield line.removeprefix(b"\xef\xbb\xbf") if first else line
+        first = False
+
+
+def _json_row(line: bytes, name: str, number: int) -> Document | BadRow:
+    try:
+        raw = orjson.loads(line)
+    except orjson.JSONDecodeError as error:
+        return BadRow(name, number, f"is not JSON: {error.msg}")
+    if not isinstance(raw, dict):
+        return BadRow(name, number, "is not a JSON object")
+    return _checked({"source": name} | raw, name, number)
+
+
+# --- Parquet --------------------------------------------------------------------------------------------------------
+
+
+def _read_parquet(path: Path, name: str) -> Read:
+    import pyarrow as pa
+    from pyarrow import parquet
+
+    try:
+        with parquet.ParquetFile(path) as file:
+            yield from _parquet_rows(file, name)
+    except pa.ArrowException as error:
+        yield BadRow(name, 0, f"is not a readable Parquet file ({type(error).__name__})")
+
+
+def _parquet_rows(file: Any, name: str) -> Read:
+    number = 0
+    for batch in file.iter_batches(_PARQUET_ROWS):
+        for row in batch.to_pylist():
+            number += 1
+            yield _checked({"source": name} | _plain_row(row), name, number)
+
+
+def _plain_row(row: Mapping[str, Any]) -> dict[str, Any]:
+    plain = {key: _plain(value) for key, value in row.items()}
+    return {key: value for key, value in plain.items() if value is not None}
+
+
+def _plain(value: Any) -> Any:
+    """Return what JSON would hold: dates as ISO text, decimals as numbers; not-a-number stands for missing."""
+    if isinstance(value, datetime | date | time):
+        return value.isoformat()
+    if isinstance(value, Decimal):
+        return float(value)
+    if isinstance(value, Mapping):
+        return {key: _plain(item) for key, item in value.items()}
+    return None if isinstance(value, float) and math.isnan(value) else value
+
+
+# --- Markdown and text ----------------------------------------------------------------------------------------------
+
+
+def _read_text(path: Path, name: str) -> Read:
+    text = _whole(path, name)
+    yield text if isinstance(text, BadRow) else _checked({"id": name, "source": name, "text": text}, name, 0)
+
+
+def _read_markdown(path: Path, name: str) -> Read:
+    text = _whole(path, name)
+    if isinstance(text, BadRow):
+        yield text
+        return
+    front, body = split_front_matter(text)
+    yield _checked({"id": name, "source": name, **front, "text": body}, name, 0)
+
+
+def _whole(path: Path, name: str) -> str | BadRow:
+    if path.stat().st_size > MAX_TEXT_BYTES:
+        return BadRow(name, 0, f"is larger than {MAX_TEXT_BYTES // 2**20} MiB: split it")
+    try:
+        return path.read_bytes().decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        return BadRow(name, 0, f"is not UTF-8 (byte {error.start})")
+
+
+def split_front_matter(text: str) -> tuple[dict[str, Any], str]:
+    """Return the ``key: value`` lines between two ``---`` at the top of a Markdown file, and the text below them.
+
+    ``title``, ``source`` and ``id`` are the document's; other keys become metadata. ``true``, ``false`` and numbers
+    are typed, quotes keep them text. Text without a closing ``---`` has no front matter.
+    """
+    lines = text.split("\n")
+    if lines[0].strip() != "---":
+        return {}, text
+    for index, line in enumerate(lines[1:], start=1):
+        if line.strip() == "---":
+            return _pairs(lines[1:index]), "\n".join(lines[index + 1 :])
+    return {}, text
+
+
+def _pairs(lines: Sequence[str]) -> dict[str, Any]:
+    pairs = {}
+    for line in lines:
+        key, colon, value = line.partition(":")
+        if colon and key.strip() and not line.lstrip().startswith("#"):
+            name = key.strip()
+            pairs[name] = value.strip() if name in ("id", "title", "source") else _typed(value.strip())
+    return {key: _unquoted(value) for key, value in pairs.items() if value != "" and key != "text"}
+
+
+def _typed(value: str) -> Any:
+    if value.lower() in ("true", "false"):
+        return value.lower() == "true"
+    try:
+        number = float(value)
+    except ValueError:
+        return value
+    if not math.isfinite(number) or "_" in value:
+        return value
+    return int(value) if value.lstrip("+-").isdecimal() else number
+
+
+def _unquoted(value: Any) -> Any:
+    quoted = isinstance(value, str) and len(value) > 1 and value[0] == value[-1] and value[0] in "\"'"
+    return value[1:-1] if quoted else value
+
+
+_READERS: dict[str, Callable[[Path, str], Read]] = {
+    ".jsonl": _read_jsonl,
+    ".ndjson": _read_jsonl,
+    ".parquet": _read_parquet,
+    ".md": _read_markdown,
+    ".markdown": _read_markdown,
+    ".txt": _read_text,
+}
