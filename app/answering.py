@@ -63,7 +63,7 @@ class Answering:
     job: ChatJob
     milliseconds: dict[str, float] = field(default_factory=lambda: defaultdict(float))
     verdicts: dict[Direction, list[Verdict]] = field(default_factory=lambda: defaultdict(list))
-    usage: Usage = Usage()
+    usage: Usage = field(default_factory=Usage)
     passages: PassageVerdict = PassageVerdict()
     _pending: list[Pending] = field(default_factory=list)
 
@@ -221,9 +221,7 @@ class Answering:
 
     # --- after the last piece ---------------------------------------------------------------------------------------
 
-    async def _report(
-        self, choices: list[OutgoingChoice], prompt: Prompt | None, retrieved: Pending | None
-    ) -> Report:
+    async def _report(self, choices: list[OutgoingChoice], prompt: Prompt | None, retrieved: Pending | None) -> Report:
         request = PostprocessRequest(
             choices=tuple(choice.choice() for choice in choices),
             rows=prompt.rows if prompt else (),
@@ -305,7 +303,7 @@ def _output_verdicts(choices: list[OutgoingChoice]) -> Mapping[Direction, list[V
 
 
 def _best(report: Report, choices: list[OutgoingChoice]) -> tuple[Report, list[Delta]]:
-    """Number the kept candidates anew, best first, and return each as one delta."""
+    """Renumber the kept candidates, best first, and return each as one delta."""
     deltas = []
     reports = []
     for number, kept in enumerate(report.choices):

@@ -21,7 +21,11 @@ _MAPS = Path("/proc/self/maps")
 
 def _largest_buffer(table: pa.Table) -> pa.Buffer | None:
     buffers = [
-        buffer for column in table.columns for chunk in column.chunks for buffer in chunk.buffers() if buffer is not None
+        buffer
+        for column in table.columns
+        for chunk in column.chunks
+        for buffer in chunk.buffers()
+        if buffer is not None
     ]
     return max(buffers, key=lambda buffer: buffer.size, default=None)
 

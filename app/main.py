@@ -42,7 +42,7 @@ def build_pipeline(args: dict[str, Any]) -> Application:
         serve.deployment(serve.ingress()(Gateway))
         .options(
             name="gateway",
-            # The gateway sheds by itself, in OpenAI's shape and with Retry-After; Serve's own limit must not bite first.
+            # The gateway sheds by itself, in OpenAI's shape, with Retry-After: Serve's own limit must not bite first.
             max_ongoing_requests=4 * (gateway.max_ongoing_requests + max(0, gateway.max_queued_requests)),
             **gateway.options,
         )
@@ -51,7 +51,7 @@ def build_pipeline(args: dict[str, Any]) -> Application:
 
 
 def build_model(args: dict[str, Any]) -> Application:
-    """Build one model's application from ``ray.serve.llm``'s ``LLMConfig`` as ``args``; one deployment, ``generator``."""
+    """Build one model's application, with one deployment: ``generator``. ``args`` are ``ray.serve.llm``'s ``LLMConfig``."""
     from ray.serve.llm import LLMConfig, build_llm_deployment
 
     from app.deployments.generator import GeneratorServer

@@ -31,7 +31,7 @@ _GENERATOR_DEPLOYMENT = "generator"
 class Gateway:
     """Serves the API. ``handles`` are the stages that have deployments of their own."""
 
-    async def __init__(self, shape: dict[str, Any], handles: dict[str, Any]) -> None:
+    async def __init__(self, shape: dict[str, Any], handles: dict[str, Any]) -> None:  # type: ignore[misc] - Serve awaits it
         self._shape = PipelineShape.parse(shape, "pipeline")
         self._metrics: Metrics = RayMetrics()
         self._settings: GatewayConfig | None = None
@@ -51,9 +51,7 @@ class Gateway:
             name: RemoteEngine("generator", _finder(model.application), self._metrics)
             for name, model in self._shape.models.items()
         }
-        return Stages(
-            **calls, generator=Generator(engines), metrics=self._metrics, meter=HandoffMeter(self._metrics)
-        )
+        return Stages(**calls, generator=Generator(engines), metrics=self._metrics, meter=HandoffMeter(self._metrics))
 
     def _call(self, name: str, handles: Mapping[str, Any]) -> StageCall:
         if name in handles:
@@ -62,7 +60,7 @@ class Gateway:
         admission = Admission(name, shape.max_ongoing_requests, shape.max_queued_requests, self._metrics)
         return LocalCall(name, self._runners[name], admission)
 
-    async def __serve_build_asgi_app__(self) -> FastAPI:  # noqa: N807 - Serve's name for the hook
+    async def __serve_build_asgi_app__(self) -> FastAPI:
         return build_api(lambda: self._pipeline, self._current_settings, observe=self._observe)
 
     def _current_settings(self) -> GatewayConfig:

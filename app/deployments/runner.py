@@ -16,9 +16,10 @@ from typing import Any
 
 from ray import serve
 
+from app.config.guardrail import GuardrailConfig
 from app.config.pipeline import BatchingShape
 from app.errors import BatonError, ConfigError, InvalidRequest
-from app.messages import JudgeRequest, Retrieved, RetrievalQuery, Verdict
+from app.messages import JudgeRequest, RetrievalQuery, Retrieved, Verdict
 from app.metrics import Metrics
 
 log = logging.getLogger("baton.runner")
@@ -83,12 +84,19 @@ def refused(deployment: str, error: BatonError, metrics: Metrics) -> None:
 class GuardrailRunner(StageRunner):
     """Judges short texts on the spot, and the passages of a payload where a request brings one."""
 
+    _classifying: frozenset[str] = frozenset()
+
+    async def configure(self, settings: GuardrailConfig) -> None:
+        """Hand new settings to the stage and note which policies ask a classifier: those never run on the loop."""
+        await super().configure(settings)
+        self._classifying = frozenset(name for name, policy in settings.policies.items() if policy.classifier)
+
     async def run(self, request: JudgeRequest, payload: Retrieved | None = None) -> Verdict:
         """Return the verdict on the request's texts, or on the payload's passages that may reach the prompt."""
         if payload is not None:
             texts = payload.passages.column("text").slice(0, payload.top_k).to_pylist()
             request = replace(request, texts=tuple(texts))
-        if sum(map(len, request.texts)) <= _INLINE_CHARS and not self.stage.is_slow(request.policy):
+        if sum(map(len, request.texts)) <= _INLINE_CHARS and request.policy not in self._classifying:
             verdict: Verdict = self.stage.run(request)
         else:
             verdict = await self._off_loop(self.stage.run, request)

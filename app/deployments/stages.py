@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from app.config.answers import AssemblerConfig, PostprocessorConfig
+from app.config.answers import AssemblerConfig, ModelWindow, PostprocessorConfig
 from app.config.guardrail import GuardrailConfig
 from app.config.pipeline import PipelineShape, StageShape
 from app.config.retrieval import RetrieverConfig
@@ -42,7 +42,7 @@ def build_runner(name: str, shape: PipelineShape, metrics: Metrics) -> StageRunn
         structure = RetrieverStructure(store=shape.store, embedder=shape.embedder, chunking=shape.chunking)
         return RetrieverRunner(Retriever(structure, RetrieverConfig()), shape.stages.retriever, metrics)
     if name == "assembler":
-        from app.stages.assembler import Assembler, ModelWindow
+        from app.stages.assembler import Assembler
 
         windows = {
             model: ModelWindow(tokenizer=served.tokenizer, context_tokens=served.context_tokens)
@@ -57,7 +57,7 @@ def build_runner(name: str, shape: PipelineShape, metrics: Metrics) -> StageRunn
 class StageDeployment:
     """One stage as a Serve deployment: starts it, hands it settings and requests, counts what it is handed."""
 
-    async def __init__(self, name: str, shape: dict[str, Any]) -> None:
+    async def __init__(self, name: str, shape: dict[str, Any]) -> None:  # type: ignore[misc] - Serve awaits it
         self._name = name
         metrics = RayMetrics()
         self._meter = HandoffMeter(metrics)
@@ -67,7 +67,7 @@ class StageDeployment:
 
     async def reconfigure(self, settings: Any) -> None:
         """Take new settings (Serve's ``user_config``); refused ones leave the old ones in force."""
-        await self._runner.configure(settings)
+        await self._runner.configure(SETTINGS[self._name].parse(settings, self._name))
 
     async def run(self, request: Any, payload: Retrieved | None = None) -> Any:
         """Run the stage on one request; ``payload`` arrives by reference."""

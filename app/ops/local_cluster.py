@@ -127,6 +127,9 @@ class LocalCluster:
 
 
 def _reason(application: dict[str, Any]) -> str:
-    message = str(application.get("message") or "no reason given").strip()
-    lines = [line.strip() for line in message.splitlines() if line.strip()]
-    return lines[-1][:500] if lines else "no reason given"
+    """Return the last line of the most specific message that Serve has: a deployment's, else the application's."""
+    messages = [deployment.get("message") for deployment in (application.get("deployments") or {}).values()]
+    text = next((message for message in messages if message), application.get("message") or "no reason given")
+    lines = [line.strip() for line in str(text).splitlines() if line.strip()]
+    telling = [line for line in lines if "Error" in line]
+    return (telling or lines or ["no reason given"])[-1][:500]

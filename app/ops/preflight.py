@@ -70,10 +70,10 @@ def check_disk(folder: Path, needed: int) -> None:
 def check_shared_memory(needed: int) -> None:
     """Refuse a /dev/shm smaller than the object store: Ray would fall back to the disk without a word."""
     if not _SHARED_MEMORY.exists():
-        raise ConfigError("This machine has no /dev/shm, which the hand-off between stages needs.")
+        raise ConfigError(f"This machine has no {_SHARED_MEMORY}, which the hand-off between stages needs.")
     free = shutil.disk_usage(_SHARED_MEMORY).free
     if free < needed:
         raise ConfigError(
-            f"/dev/shm has {free / _GIB:.2f} GiB free and the hand-off needs {needed / _GIB:.2f} GiB: "
+            f"{_SHARED_MEMORY} has {free / _GIB:.2f} GiB free and the hand-off needs {needed / _GIB:.2f} GiB: "
             "enlarge it (for a container: --shm-size) or lower machine.objectStoreBytes."
         )
