@@ -30,7 +30,8 @@ ENVIRONMENT = {
     "TOKENIZERS_PARALLELISM": "false",
     # Two cores: a library that starts a thread per core and process would only get in the others' way.
     "OMP_NUM_THREADS": "1",
-    "RAY_DEDUP_LOGS": "0",
+    # Ray runs its workers at niceness 15: any other program on the machine would come before every answer.
+    "RAY_worker_niceness": "0",
 }
 
 
