@@ -1,0 +1,120 @@
+"""The filter language: what is taken, what it means, what is refused and where."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from app.errors import InvalidRequest
+from app.stores import lancedb_sql, pgvector_sql
+from app.stores.filters import MAX_DEPTH, MAX_NODES, MAX_VALUES, And, Compares, Exists, Not, OneOf, Or, matches, parse_filter
+
+
+def test_forms_become_typed_nodes():
+    assert parse_filter({"lang": "en"}) == OneOf("lang", ("en",))
+    assert parse_filter({"price": {"gte": 5, "lt": 20}}) == And((Compares("price", "gte", 5.0), Compares("price", "lt", 20.0)))
+    assert parse_filter({"a": {"ne": True}}) == Not(OneOf("a", (True,)))
+    assert parse_filter({"a": {"in": [1, "x"]}, "b": {"exists": False}}) == And((OneOf("a", (1.0, "x")), Not(Exists("b"))))
+    assert parse_filter({"or": [{"a": 1}, {"not": {"b": 2}}]}) == Or((OneOf("a", (1.0,)), Not(OneOf("b", (2.0,)))))
+
+
+@pytest.mark.parametrize("raw", [None, {}])
+def test_nothing_asked_is_no_filter(raw):
+    assert parse_filter(raw) is None
+    assert matches(None, {})
+
+
+@pytest.mark.parametrize(
+    ("raw", "sentence"),
+    [
+        ([], "filter must be an object"),
+        ("lang = 'en'", "filter must be an object"),
+        ({"a": None}, "filter.a is null"),
+        ({"a": [1]}, "filter.a must be a number"),
+        ({"a": {}}, "filter.a must hold a condition"),
+        ({"a": {"like": "x%"}}, "filter.a.like is not an operator"),
+        ({"a": {"$gt": 1}}, "filter.a.$gt is not an operator"),
+        ({"a": {"lt": "5"}}, "filter.a.lt must be a number"),
+        ({"a": {"lt": True}}, "filter.a.lt must be a number"),
+        ({"a": float("nan")}, "filter.a must be finite"),
+        ({"a": 2**53 + 1}, "filter.a is a whole number beyond"),
+        ({"a": {"in": []}}, "filter.a.in must be a list of 1"),
+        ({"a": {"in": [1, {}]}}, "filter.a.in[1] must be a number"),
+        ({"a": {"exists": 1}}, "filter.a.exists must be true or false"),
+        ({"and": []}, "filter.and must be a list"),
+        ({"or": [{"a": 1}, 5]}, "filter.or[1] must be an object"),
+        ({"not": [{"a": 1}]}, "filter.not must be an object"),
+        ({"": 1}, "filter has a key"),
+        ({"a\n": 1}, "filter has a key"),
+        ({"k" * 200: 1}, "filter has a key"),
+        ({"a": "x" * 2000}, "filter.a is longer than"),
+        ({"a": "\0"}, "filter.a holds a character"),
+        ({"a": "\ud800"}, "filter.a holds a character"),
+    ],
+)
+def test_faults_name_their_path(raw, sentence):
+    with pytest.raises(InvalidRequest) as caught:
+        parse_filter(raw)
+    assert str(caught.value).startswith(sentence)
+    assert caught.value.param == "filter"
+
+
+def test_depth_and_size_are_bounded():
+    deep = {"a": 1}
+    for _ in range(MAX_DEPTH):
+        deep = {"not": deep}
+    with pytest.raises(InvalidRequest, match="nested deeper"):
+        parse_filter(deep)
+    with pytest.raises(InvalidRequest, match="over 64 conditions"):
+        parse_filter({f"k{number}": 1 for number in range(MAX_NODES + 1)})
+    with pytest.raises(InvalidRequest, match="over 64 conditions or 256 values"):
+        parse_filter({"a": {"in": [1] * MAX_VALUES}, "b": {"in": [1] * MAX_VALUES}})
+
+
+@pytest.mark.parametrize(
+    ("raw", "metadata", "expected"),
+    [
+        ({"a": 1}, {"a": 1.0}, True),
+        ({"a": 1}, {"a": True}, False),
+        ({"a": True}, {"a": 1}, False),
+        ({"a": "1"}, {"a": 1}, False),
+        ({"a": {"lt": 5}}, {"a": "4"}, False),
+        ({"a": {"lt": 5}}, {"a": False}, False),
+        ({"a": {"ne": 5}}, {}, True),
+        ({"not": {"a": {"lt": 5}}}, {}, True),
+        ({"a": {"exists": True}}, {"a": False}, True),
+        ({"a": {"in": ["x", 2]}}, {"a": 2}, True),
+    ],
+)
+def test_meaning(raw, metadata, expected):
+    assert matches(parse_filter(raw), metadata) is expected
+
+
+@given(st.text(st.characters(exclude_categories=["Cs"])))
+def test_text_literals_cannot_be_left(value):
+    literal = lancedb_sql.text_literal(value)
+    assert literal[0] == literal[-1] == "'"
+    assert literal[1:-1].replace("''", "") == value.replace("'", "")
+    assert literal[1:-1].replace("''", "'") == value
+
+
+@given(st.floats(allow_nan=False, allow_infinity=False))
+def test_number_literals_keep_the_number(value):
+    literal = lancedb_sql.number_literal(value)
+    number = float(literal.strip("()-").removeprefix("CAST(").removesuffix(" AS DOUBLE"))
+    assert (-number if literal.startswith("(-") else number) == value
+
+
+@pytest.mark.parametrize("hostile", ["') OR 1=1 --", "%s", "{table}", "\\'; DROP TABLE x", "$1"])
+def test_postgres_gets_values_only_as_parameters(hostile):
+    raw = {hostile: {"in": [hostile, 1, True]}, "not": {hostile: {"exists": True}}}
+    condition, values = pgvector_sql.compile_filter(parse_filter(raw))
+    assert hostile.replace("%s", "DROP") not in condition.replace("%s", "")
+    assert condition.count("%s") == len(values)
+    assert values.count(hostile) == 7
+
+
+@given(st.lists(st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"), min_size=1), max_size=5))
+def test_lexemes_are_quoted(terms):
+    for literal, term in zip(pgvector_sql.tsquery_literals(terms), terms, strict=True):
+        assert literal[1:-1].replace("''", "'").replace("\\\\", "\\") == term
+        assert literal[1:-1].replace("''", "").count("'") == 0
