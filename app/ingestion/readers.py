@@ -47,12 +47,38 @@ def read_documents(paths: Sequence[Path]) -> Read:
             yield from _read_file(path, path.name)
 
 
-def _read_folder(folder: Path) -> Read:
+def count_documents(paths: Sequence[Path]) -> int:
+    """Return how many rows :func:`read_documents` will give, as far as that can be told without parsing them."""
+    files = [file for path in paths for file in (_walk(path) if path.is_dir() else [path])]
+    return sum(_count(file) for file in files)
+
+
+def _count(path: Path) -> int:
+    kind = path.suffix.lower()
+    try:
+        if kind in (".jsonl", ".ndjson"):
+            with path.open("rb") as file:
+                return sum(1 for line in _lines(file) if line is None or line.strip())
+        if kind == ".parquet":
+            from pyarrow import parquet
+
+            return int(parquet.read_metadata(path).num_rows)
+    except (OSError, ValueError):
+        # Told as a bad row when it is read.
+        return 1
+    return 1
+
+
+def _walk(folder: Path) -> Iterator[Path]:
     for path in sorted(folder.rglob("*")):
-        below = path.relative_to(folder)
-        hidden = any(part.startswith(".") for part in below.parts)
+        hidden = any(part.startswith(".") for part in path.relative_to(folder).parts)
         if path.suffix.lower() in _READERS and path.is_file() and not hidden:
-            yield from _read_file(path, below.as_posix())
+            yield path
+
+
+def _read_folder(folder: Path) -> Read:
+    for path in _walk(folder):
+        yield from _read_file(path, path.relative_to(folder).as_posix())
 
 
 def _read_file(path: Path, name: str) -> Read:
