@@ -31,6 +31,8 @@ from app.metrics import Metrics
 from app.outgoing import OutgoingChoice
 from app.stages.generator import Generator
 
+#: What the engine's scheduler is told; lower numbers come first.
+_PRIORITIES = {"interactive": 0, "batch": 10}
 _STRICTNESS = ("allow", "flag", "redact", "block")
 
 
@@ -209,9 +211,10 @@ class Answering:
             sampling=job.sampling,
             tools=job.tools,
             tool_choice=job.tool_choice,
-            response_format=job.response_format,
+            response_format=_enforced(job.response_format),
             logprobs=True,
             top_logprobs=job.top_logprobs,
+            priority=_PRIORITIES[job.priority],
         )
 
     async def _judge_output(self, request: JudgeRequest) -> Verdict:
@@ -296,6 +299,13 @@ class Answering:
         for stage, elapsed in self.milliseconds.items():
             if stage not in {"total", "first_token"}:
                 self.stages.metrics.add("baton_stage_milliseconds", elapsed, stage=stage)
+
+
+def _enforced(response_format: Mapping[str, Any] | None) -> Mapping[str, Any] | None:
+    """Return the format that the engine's grammar enforces: none where the caller said ``"strict": false``."""
+    if response_format is not None and response_format.get("json_schema", {}).get("strict") is False:
+        return None
+    return response_format
 
 
 def _output_verdicts(choices: list[OutgoingChoice]) -> Mapping[Direction, list[Verdict]]:

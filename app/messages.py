@@ -178,6 +178,8 @@ class GenerateRequest:
     response_format: Mapping[str, Any] | None = None
     logprobs: bool = False
     top_logprobs: int = 0
+    priority: int = 0
+    """The engine's scheduler takes lower numbers first (vLLM's ``scheduling_policy: priority``)."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -107,7 +107,7 @@ def serve_config(config: LocalConfig) -> dict[str, Any]:
         }
         for model in config.models
     ]
-    settings = config.settings.model_dump(mode="json", by_alias=False)
+    settings = config.settings.model_dump(mode="json")
     deployments = [{"name": "gateway", "user_config": settings}]
     for name in ("guardrail", "retriever", "assembler", "postprocessor"):
         if getattr(config.pipeline.stages, name).placement == "deployment":

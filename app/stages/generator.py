@@ -76,6 +76,7 @@ def _body(request: GenerateRequest) -> dict[str, Any]:
         "stream_options": {"include_usage": True},
         "max_tokens": request.max_tokens,
         "n": request.n,
+        "priority": request.priority,
     }
     if request.response_format is not None:
         body["response_format"] = request.response_format

@@ -1,0 +1,114 @@
+"""The three shapes in which the engine answers, and what they become."""
+
+import pytest
+
+from app.errors import (
+    ContextLengthExceeded,
+    EngineFailed,
+    InvalidRequest,
+    ModelNotFound,
+    SchemaRejected,
+    StageUnavailable,
+)
+from app.messages import GenerateRequest, Usage
+from app.stages.generator import Generator, engine_error
+from app.testing.engine import FakeEngine
+
+
+def request(**given):
+    return GenerateRequest(
+        **(
+            {"model": "tiny", "request_id": "r1", "messages": ({"role": "user", "content": "hi"},), "max_tokens": 4}
+            | given
+        )
+    )
+
+
+async def read(engine, **given):
+    return [delta async for delta in Generator({"tiny": engine}).run(request(**given))]
+
+
+async def test_a_stream_ends_with_a_finish_and_the_usage():
+    deltas = await read(FakeEngine(["a", "b", "c"]))
+    assert "".join(delta.content for delta in deltas) == "a b c"
+    assert [delta.finish_reason for delta in deltas] == [None, None, "stop", None]
+    assert deltas[-1].usage == Usage(prompt_tokens=1, completion_tokens=3)
+
+
+async def test_choices_are_kept_apart():
+    deltas = await read(FakeEngine(["a", "b"]), n=2)
+    assert {delta.index for delta in deltas if delta.usage is None} == {0, 1}
+    assert "".join(delta.content for delta in deltas if delta.index == 1) == "a b"
+
+
+async def test_completions_read_text_and_send_the_prompt():
+    engine = FakeEngine(["x", "y"])
+    deltas = await read(engine, prompt="once", messages=())
+    assert "".join(delta.content for delta in deltas) == "x y"
+    assert engine.bodies[0]["prompt"] == "once"
+    assert "messages" not in engine.bodies[0]
+
+
+async def test_every_setting_reaches_the_engine():
+    engine = FakeEngine()
+    tool = {"type": "function", "function": {"name": "f"}}
+    await read(
+        engine,
+        sampling={"temperature": 0.5},
+        tools=(tool,),
+        response_format={"type": "json_object"},
+        logprobs=True,
+        top_logprobs=2,
+        priority=10,
+    )
+    body = engine.bodies[0]
+    assert body["temperature"] == 0.5
+    assert body["tools"] == [tool]
+    assert body["tool_choice"] == "auto"
+    assert body["response_format"] == {"type": "json_object"}
+    assert (body["logprobs"], body["top_logprobs"], body["priority"]) == (True, 2, 10)
+    assert body["stream_options"] == {"include_usage": True}
+
+
+@pytest.mark.parametrize("fail_after", [0, 2])
+async def test_an_engine_that_gives_up_raises_wherever_it_happens(fail_after):
+    seen = []
+    with pytest.raises(EngineFailed) as caught:
+        async for delta in Generator({"tiny": FakeEngine(fail_after=fail_after)}).run(request()):
+            seen.append(delta)
+    assert len(seen) == fail_after
+    assert "died" not in str(caught.value)
+
+
+async def test_an_unknown_model_is_refused():
+    with pytest.raises(ModelNotFound, match="huge"):
+        await read(FakeEngine(), model="huge")
+
+
+async def test_leaving_the_stream_aborts_the_request():
+    engine = FakeEngine()
+    stream = Generator({"tiny": engine}).run(request(max_tokens=1000))
+    await anext(stream)
+    assert engine.running == 1
+    await stream.aclose()
+    assert (engine.running, engine.aborted) == (0, 1)
+
+
+@pytest.mark.parametrize(
+    ("error", "expected"),
+    [
+        ({"message": "Grammar error: bad regex", "code": 400}, SchemaRejected),
+        ({"message": "Input is too long", "param": "input_tokens", "code": 400}, ContextLengthExceeded),
+        ({"message": "This model's maximum context length is 8192 tokens.", "code": 400}, ContextLengthExceeded),
+        ({"message": "The model `x` does not exist.", "code": 404}, ModelNotFound),
+        ({"message": "temperature must be non-negative", "code": 400}, InvalidRequest),
+        ({"message": "busy", "code": 503}, StageUnavailable),
+        ({"message": "CUDA out of memory\nTraceback …", "code": 500}, EngineFailed),
+        ({}, EngineFailed),
+    ],
+)
+def test_engine_errors_become_ours(error, expected):
+    translated = engine_error(error)
+    assert type(translated) is expected
+    assert translated.stage == "generator"
+    assert "Traceback" not in str(translated)

@@ -1,0 +1,252 @@
+"""How calls are admitted, cancelled and translated, without Ray: handles are scripted at Serve's public seam."""
+
+import asyncio
+import math
+import time
+
+import pytest
+
+from app.errors import (
+    DeadlineExceeded,
+    EmbeddingMismatch,
+    InternalError,
+    InvalidRequest,
+    Overloaded,
+    StageUnavailable,
+)
+from app.handles import INLINE_BYTES, Admission, LocalCall, RemoteCall, RemoteEngine, message_bytes, translate
+from app.messages import JudgeRequest, RetrievalQuery
+from app.metrics import MemoryMetrics
+
+
+class Echo:
+    """A runner that takes its time."""
+
+    def __init__(self, seconds: float = 0.0) -> None:
+        self.seconds = seconds
+        self.finished = 0
+
+    async def run(self, request, payload=None):
+        await asyncio.sleep(self.seconds)
+        self.finished += 1
+        return request, payload
+
+    async def manage(self, method, *arguments):
+        return method, arguments
+
+
+class Response:
+    """Stands for Serve's DeploymentResponse."""
+
+    def __init__(self, result, seconds=0.0):
+        self.result = result
+        self.seconds = seconds
+        self.cancelled = False
+
+    def __await__(self):
+        return self._wait().__await__()
+
+    async def _wait(self):
+        await asyncio.sleep(self.seconds)
+        if isinstance(self.result, Exception):
+            raise self.result
+        return self.result
+
+    def cancel(self):
+        self.cancelled = True
+
+
+class Handle:
+    """Stands for Serve's DeploymentHandle; remembers each call and the options it was made with."""
+
+    def __init__(self, results, calls=None, options=None):
+        self.results = results
+        self.calls = [] if calls is None else calls
+        self.given = options or {}
+
+    def options(self, **options):
+        return Handle(self.results, self.calls, self.given | options)
+
+    def remote(self, *arguments):
+        self.calls.append((self.given, arguments))
+        return self.results.pop(0)
+
+
+def soon(seconds=5.0):
+    return time.monotonic() + seconds
+
+
+def local(runner, max_ongoing=4, max_queued=4, metrics=None):
+    return LocalCall("guardrail", runner, Admission("guardrail", max_ongoing, max_queued, metrics or MemoryMetrics()))
+
+
+async def test_a_local_call_resolves_the_payload_of_an_earlier_one():
+    first = local(Echo()).submit("question")
+    second = local(Echo()).submit("prompt", first)
+    assert await second.result(soon()) == ("prompt", ("question", None))
+
+
+async def test_a_full_queue_refuses_at_once_and_counts_it():
+    metrics = MemoryMetrics()
+    call = local(Echo(0.2), max_ongoing=1, max_queued=1, metrics=metrics)
+    pending = [call.submit(number) for number in range(4)]
+    results = await asyncio.gather(*(one.result(soon()) for one in pending), return_exceptions=True)
+    shed = [result for result in results if isinstance(result, Overloaded)]
+    assert len(shed) == 2
+    assert all(error.status == 503 and error.headers() == {"Retry-After": "1"} for error in shed)
+    assert metrics.total("baton_sheds_total", stage="guardrail") == 2
+    assert (await call.submit("after").result(soon()))[0] == "after"
+
+
+async def test_an_unbounded_queue_sheds_nothing():
+    call = local(Echo(0.001), max_ongoing=1, max_queued=-1)
+    results = await asyncio.gather(*(call.submit(number).result(soon()) for number in range(50)))
+    assert [result[0] for result in results] == list(range(50))
+
+
+async def test_a_deadline_ends_the_wait_and_the_work():
+    runner = Echo(30)
+    pending = local(runner).submit("slow")
+    with pytest.raises(DeadlineExceeded) as caught:
+        await pending.result(soon(0.02))
+    assert caught.value.stage == "guardrail"
+    await asyncio.sleep(0)
+    assert pending.cancel() is False
+    assert runner.finished == 0
+
+
+async def test_small_messages_go_by_value_and_payloads_by_reference():
+    handle = Handle([Response("verdict"), Response("table"), Response("report"), Response("big")])
+    metrics = MemoryMetrics()
+    await RemoteCall("guardrail", handle, metrics).submit(JudgeRequest("input", ("hi",))).result(soon())
+    retrieved = RemoteCall("retriever", handle, metrics, returns_payload=True).submit(
+        RetrievalQuery("hi", ("docs",), 4, 64)
+    )
+    await RemoteCall("postprocessor", handle, metrics).submit("request", retrieved).result(soon())
+    await RemoteCall("guardrail", handle, metrics).submit(JudgeRequest("input", ("x" * INLINE_BYTES,))).result(soon())
+    assert [options["_by_reference"] for options, _ in handle.calls] == [False, True, True, True]
+    # The payload was passed on as Serve's response object: its bytes never came through this process.
+    assert handle.calls[2][1] == ("request", retrieved.response)
+
+
+async def test_a_payload_made_in_this_process_is_sent_as_an_argument():
+    handle = Handle([Response("report")])
+    made_here = local(Echo()).submit("table")
+    report = await RemoteCall("postprocessor", handle, MemoryMetrics()).submit("request", made_here).result(soon())
+    assert report == "report"
+    assert handle.calls[0][0]["_by_reference"] is True
+    assert handle.calls[0][1] == ("request", ("table", None))
+
+
+async def test_cancelling_reaches_the_replica():
+    handle = Handle([response := Response("late", seconds=30)])
+    pending = RemoteCall("retriever", handle, MemoryMetrics()).submit("question")
+    await asyncio.sleep(0)
+    assert pending.cancel() is True
+    assert response.cancelled
+
+
+class BackPressureError(Exception):
+    """Serve's error by name: app code must not import Ray."""
+
+
+class ActorDiedError(Exception):
+    """Ray's error by name."""
+
+
+class RayTaskError(Exception):
+    """Ray wraps what a replica raised."""
+
+    def __init__(self, cause):
+        super().__init__(str(cause))
+        self.cause = cause
+
+
+@pytest.mark.parametrize(
+    ("raised", "expected"),
+    [
+        (BackPressureError(), Overloaded),
+        (RayTaskError(BackPressureError()), Overloaded),
+        (ActorDiedError(), StageUnavailable),
+        (RayTaskError(EmbeddingMismatch("other size", "retriever")), EmbeddingMismatch),
+        (RuntimeError("boom"), InternalError),
+        (TimeoutError(), DeadlineExceeded),
+    ],
+)
+async def test_whatever_a_replica_raises_becomes_one_of_our_errors(raised, expected):
+    metrics = MemoryMetrics()
+    call = RemoteCall("retriever", Handle([Response(raised)]), metrics)
+    with pytest.raises(expected) as caught:
+        await call.submit("question").result(soon())
+    assert caught.value.stage == "retriever"
+    assert metrics.total("baton_sheds_total", stage="retriever") == (expected is Overloaded)
+    assert "boom" not in str(caught.value)
+
+
+def test_translate_finds_our_error_behind_a_chain():
+    error = RuntimeError("wrapper")
+    error.__cause__ = InvalidRequest("name it", "retriever", "rag.collection")
+    assert translate(error, "gateway").param == "rag.collection"
+
+
+class Stream:
+    """Stands for Serve's DeploymentResponseGenerator."""
+
+    def __init__(self, items):
+        self.items = list(items)
+        self.cancels = 0
+
+    def __aiter__(self):
+        return self
+
+    async def __anext__(self):
+        await asyncio.sleep(0)
+        if not self.items:
+            raise StopAsyncIteration
+        item = self.items.pop(0)
+        if isinstance(item, Exception):
+            raise item
+        return item
+
+    def cancel(self):
+        self.cancels += 1
+
+
+async def test_a_stream_is_cancelled_however_its_reader_leaves():
+    streams = [Stream([1, 2, 3]) for _ in range(3)]
+    handle = Handle(list(streams))
+    metrics = MemoryMetrics()
+    engine = RemoteEngine("generator", lambda: handle, metrics)
+
+    assert [item async for item in engine.generate("chat", {})] == [1, 2, 3]
+
+    closed_early = engine.generate("chat", {})
+    await anext(closed_early)
+    await closed_early.aclose()
+
+    async def read_and_fail():
+        async for _ in engine.generate("chat", {}):
+            raise RuntimeError("reader failed")
+
+    with pytest.raises(RuntimeError, match="reader failed"):
+        await read_and_fail()
+    await asyncio.sleep(0.01)
+    assert [stream.cancels for stream in streams[:2]] == [1, 1]
+    assert metrics.total("baton_cancels_total", stage="generator") >= 1
+    assert handle.calls[0][0] == {"method_name": "generate", "stream": True, "_by_reference": False}
+
+
+async def test_a_full_engine_queue_is_an_overload_before_the_first_item():
+    metrics = MemoryMetrics()
+    engine = RemoteEngine("generator", lambda: Handle([Stream([BackPressureError()])]), metrics)
+    with pytest.raises(Overloaded):
+        await anext(engine.generate("chat", {}))
+    assert metrics.total("baton_sheds_total", stage="generator") == 1
+
+
+def test_message_bytes_sees_text_wherever_it_lies():
+    text = "字" * 1000
+    assert message_bytes(JudgeRequest("input", (text, text))) >= 8000
+    assert message_bytes({"messages": [{"content": text}]}) >= 4000
+    assert message_bytes(b"12345") == 5
+    assert message_bytes(math.pi) == 8

@@ -1,0 +1,30 @@
+"""The metrics table and its in-memory recorder."""
+
+import re
+
+import pytest
+
+from app.metrics import TABLE, MemoryMetrics
+
+
+def test_names_follow_prometheus_conventions():
+    for metric in TABLE.values():
+        assert re.fullmatch(r"baton_[a-z_]+", metric.name)
+        assert metric.name.endswith("_total") == (metric.kind == "counter")
+        assert bool(metric.buckets) == (metric.kind == "histogram")
+        assert list(metric.buckets) == sorted(set(metric.buckets))
+        assert metric.help.endswith(".")
+
+
+def test_totals_add_up_by_label():
+    metrics = MemoryMetrics()
+    metrics.add("baton_sheds_total", stage="generator")
+    metrics.add("baton_sheds_total", 2, stage="retriever")
+    assert metrics.total("baton_sheds_total") == 3
+    assert metrics.total("baton_sheds_total", stage="retriever") == 2
+
+
+@pytest.mark.parametrize(("name", "labels"), [("baton_none_total", {}), ("baton_sheds_total", {"model": "x"})])
+def test_what_is_not_in_the_table_is_refused(name, labels):
+    with pytest.raises(KeyError):
+        MemoryMetrics().add(name, **labels)
