@@ -18,8 +18,8 @@ T = TypeVar("T")
 _GRACE_SECONDS = 0.25
 
 
-class ClientGone(Exception):  # noqa: N818 - not a fault: nobody is left to answer
-    """The caller hung up."""
+class ClientGone(Exception):
+    """The caller hung up: no fault, and nobody is left to answer."""
 
 
 async def run_unless_gone(receive: Receive, work: Coroutine[Any, Any, T]) -> T:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import re
 import time
@@ -22,6 +23,8 @@ _log = logging.getLogger("baton.gateway")
 _REQUEST_ID = re.compile(r"[A-Za-z0-9._:-]{1,128}")
 _TRACEPARENT = re.compile(r"[0-9a-f]{2}-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}")
 _CLIENT_CLOSED_REQUEST = 499
+_DRAINED_BYTES = 64 * 1024 * 1024
+_DRAINING_SECONDS = 5.0
 
 
 class RequestMiddleware:
@@ -86,7 +89,11 @@ def _named(send: Send, facts: Facts) -> Send:
         if message["type"] == "http.response.start":
             facts.sent_status = message["status"]
             message = {**message, "headers": [*message.get("headers", []), *extra]}
-        await send(message)
+        try:
+            await send(message)
+        except OSError as error:
+            # How some servers tell that the caller hung up.
+            raise ClientGone from error
 
     return reply
 
@@ -104,8 +111,11 @@ class BodyLimitMiddleware:
             await self.app(scope, receive, send)
             return
         limit = self.limits().max_body_bytes
-        _check(_announced(Headers(scope=scope)), limit)
-        await self.app(scope, _counted(receive, limit), send)
+        lingering = _lingering(receive, send)
+        if _announced(Headers(scope=scope)) > limit:
+            await error_response(_too_large(limit), scope)(scope, receive, lingering)
+        else:
+            await self.app(scope, _counted(receive, limit), lingering)
 
 
 def _announced(headers: Headers) -> int:
@@ -115,9 +125,8 @@ def _announced(headers: Headers) -> int:
     return int(length[:20])
 
 
-def _check(size: int, limit: int) -> None:
-    if size > limit:
-        raise PayloadTooLarge(f"The request body is over the limit of {limit} bytes.")
+def _too_large(limit: int) -> PayloadTooLarge:
+    return PayloadTooLarge(f"The request body is over the limit of {limit} bytes.")
 
 
 def _counted(receive: Receive, limit: int) -> Receive:
@@ -127,7 +136,40 @@ def _counted(receive: Receive, limit: int) -> Receive:
         nonlocal seen
         message = await receive()
         seen += len(message.get("body", b""))
-        _check(seen, limit)
+        if seen > limit:
+            raise _too_large(limit)
         return message
 
     return counted
+
+
+def _lingering(receive: Receive, send: Send) -> Send:
+    """Return ``send`` that, after a 413, reads on before it ends the reply.
+
+    A server closes a connection whose request was not read; many clients write the whole body before they read, and
+    would see a broken pipe in place of the 413.
+    """
+    refused = False
+
+    async def sending(message: Message) -> None:
+        nonlocal refused
+        if message["type"] == "http.response.start":
+            refused = message["status"] == PayloadTooLarge.status
+        elif refused and not message.get("more_body", False):
+            await send({**message, "more_body": True})
+            await _drain(receive)
+            message = {"type": "http.response.body", "body": b"", "more_body": False}
+        await send(message)
+
+    return sending
+
+
+async def _drain(receive: Receive) -> None:
+    left = _DRAINED_BYTES
+    with contextlib.suppress(TimeoutError):
+        async with asyncio.timeout(_DRAINING_SECONDS):
+            while left > 0:
+                message = await receive()
+                if not message.get("more_body", False):
+                    return
+                left -= len(message["body"])

@@ -45,7 +45,7 @@ class EventStream(Response):
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve the stream."""
-        await run_unless_gone(receive, self._pump(scope, _or_gone(send)))
+        await run_unless_gone(receive, self._pump(scope, send))
 
     async def _pump(self, scope: Scope, send: Send) -> None:
         facts = facts_of(scope)
@@ -71,15 +71,3 @@ class EventStream(Response):
 
 def _body(data: bytes, more: bool = True) -> Message:
     return {"type": "http.response.body", "body": data, "more_body": more}
-
-
-def _or_gone(send: Send) -> Send:
-    """Return ``send`` with the servers' way of telling a hang-up (an ``OSError``) turned into ``ClientGone``."""
-
-    async def sending(message: Message) -> None:
-        try:
-            await send(message)
-        except OSError as error:
-            raise ClientGone from error
-
-    return sending

@@ -1,99 +1,124 @@
-// The API's description: openapi.json as a page of its own, with nothing loaded from elsewhere.
-import { el } from "./dom.js";
+// Shows the gateway's own OpenAPI description. All text goes in as text nodes, so nothing in it can become markup.
 
 const METHODS = ["get", "post", "put", "patch", "delete"];
-let schemas = {};
+const MAX_NESTING = 4;
+const LIMITS = [
+  ["minimum", "≥ "], ["exclusiveMinimum", "> "], ["maximum", "≤ "], ["exclusiveMaximum", "< "],
+  ["minLength", "characters ≥ "], ["maxLength", "characters ≤ "], ["minItems", "items ≥ "], ["maxItems", "items ≤ "], ["pattern", ""],
+];
+const $ = (id) => document.getElementById(id);
 
-async function show() {
-  const intro = document.getElementById("intro");
-  try {
-    const description = await (await fetch("openapi.json")).json();
-    schemas = description.components?.schemas ?? {};
-    document.getElementById("version").textContent = `API ${description.info.version}`;
-    intro.replaceChildren(...withCode(description.info.description ?? ""));
-    document.getElementById("endpoints").append(...groups(description.paths));
-  } catch {
-    intro.textContent = "The gateway's description cannot be read. Check that it runs (make run) and load this page again.";
+function el(tag, props = {}, ...children) {
+  const node = Object.assign(document.createElement(tag), props);
+  node.append(...children.filter((child) => child !== null));
+  return node;
+}
+
+/** The text with `code` between backticks set as code. */
+function prose(text = "") {
+  return text.split("`").map((part, place) => (place % 2 ? el("code", {}, part) : part));
+}
+
+class Schemas {
+  constructor(components) {
+    this.known = components?.schemas ?? {};
+  }
+
+  resolve(schema) {
+    const name = schema?.$ref?.split("/").pop();
+    return name ? this.known[name] ?? {} : schema ?? {};
+  }
+
+  /** The alternatives of a schema, without null; most have one. */
+  kinds(schema) {
+    const found = this.resolve(schema);
+    const alternatives = found.anyOf ?? found.oneOf;
+    if (!alternatives) return [found];
+    return alternatives.flatMap((inner) => this.kinds(inner)).filter((inner) => inner.type !== "null");
+  }
+
+  type(schema) {
+    return this.kinds(schema).map((kind) => this.#typeOf(kind)).join(" or ") || "anything";
+  }
+
+  #typeOf(kind) {
+    const values = "const" in kind ? [kind.const] : kind.enum;
+    const limits = LIMITS.filter(([key]) => key in kind).map(([key, sign]) => `${sign}${kind[key]}`);
+    let name = kind.type ?? "anything";
+    if (values) name = values.map((value) => JSON.stringify(value)).join(" | ");
+    else if (kind.type === "array") name = `list of ${this.type(kind.items)}`;
+    return limits.length ? `${name} (${limits.join(", ")})` : name;
+  }
+
+  /** A table of the fields of an object (or of a list's objects), nested ones inside; null when there are none. */
+  fields(schema, depth = 0) {
+    if (depth > MAX_NESTING) return null;
+    const kinds = this.kinds(schema).map((kind) => (kind.type === "array" ? this.kinds(kind.items) : [kind])).flat();
+    const rows = kinds.flatMap((kind) => Object.entries(kind.properties ?? {})
+      .map(([name, inner]) => this.#row(name, inner, (kind.required ?? []).includes(name), depth)));
+    return rows.length ? el("table", {}, el("tbody", {}, ...rows)) : null;
+  }
+
+  #row(name, schema, required, depth) {
+    const about = schema.description ?? this.resolve(schema).description;
+    return el("tr", {},
+      el("td", {}, el("code", {}, name), required ? el("div", { className: "faint" }, "required") : null),
+      el("td", {}, el("code", { className: "faint" }, this.type(schema)), el("div", {}, ...prose(about)),
+        this.fields(schema, depth + 1)));
   }
 }
 
-/** One section per tag, in the order in which the tags first occur. */
-function groups(paths) {
-  const found = new Map();
-  for (const [path, operations] of Object.entries(paths)) {
-    for (const method of METHODS.filter((name) => name in operations)) {
-      const tag = operations[method].tags?.[0] ?? "other";
-      found.set(tag, [...(found.get(tag) ?? []), endpoint(method, path, operations[method])]);
-    }
+function operationsOf(description) {
+  return Object.entries(description.paths).flatMap(([path, item]) =>
+    METHODS.filter((method) => item[method]).map((method) => ({ path, method, id: `${method}${path}`, ...item[method] })));
+}
+
+function showOperation(operation, schemas) {
+  const body = el("div", {}, el("p", {}, ...prose(operation.description)));
+  if (operation.parameters?.length) {
+    const rows = operation.parameters.map(({ name, schema, description }) => el("tr", {},
+      el("td", {}, el("code", {}, name)),
+      el("td", {}, el("code", { className: "faint" }, schemas.type(schema)), el("div", {}, description ?? ""))));
+    body.append(el("h3", {}, "In the path"), el("table", {}, el("tbody", {}, ...rows)));
   }
-  return [...found].map(([tag, entries]) => el("section", { className: "group", "aria-label": tag }, el("h2", {}, tag), ...entries));
+  for (const [type, { schema }] of Object.entries(operation.requestBody?.content ?? {})) {
+    body.append(el("h3", {}, "Body, ", el("code", {}, type)));
+    body.append(schemas.fields(schema) ?? el("p", {}, schema?.description ?? schemas.type(schema)));
+  }
+  return el("details", { id: operation.id },
+    el("summary", {}, el("span", { className: "method" }, operation.method.toUpperCase()), " ",
+      el("code", {}, operation.path), " ", el("span", { className: "faint" }, operation.summary ?? "")), body);
 }
 
-function endpoint(method, path, operation) {
-  return el("details", { className: "endpoint" },
-    el("summary", {}, el("b", { className: `method ${method}` }, method.toUpperCase()), el("code", {}, path),
-      el("span", { className: "faint" }, operation.summary ?? "")),
-    el("p", {}, ...withCode(operation.description ?? "")),
-    ...parameters(operation.parameters ?? []),
-    ...bodies(operation.requestBody?.content ?? {}));
+function showContents(operations) {
+  const tags = [...new Set(operations.map(({ tags: [tag] = ["other"] }) => tag))];
+  for (const tag of tags) {
+    const links = operations.filter(({ tags: [own] = ["other"] }) => own === tag)
+      .map(({ id, summary, path }) => el("a", { href: `#${id}` }, summary ?? path));
+    $("contents").append(el("h2", {}, tag), ...links);
+  }
 }
 
-function parameters(list) {
-  if (!list.length) return [];
-  return [el("h3", {}, "Parameters"), table(list.map(({ name, schema, required, description }) =>
-    ({ name, type: typeName(schema ?? {}), required, description: description ?? schema?.description })))];
+function openChosen() {
+  const chosen = document.getElementById(decodeURIComponent(location.hash.slice(1)));
+  if (!chosen) return;
+  chosen.open = true;
+  chosen.scrollIntoView();
 }
 
-function bodies(content) {
-  return Object.entries(content).flatMap(([type, { schema }]) => [el("h3", {}, "Body, ", el("code", {}, type)), fields(schema ?? {})]);
+async function start() {
+  const response = await fetch("openapi.json");
+  if (!response.ok) throw new Error(String(response.status));
+  const description = await response.json();
+  const schemas = new Schemas(description.components);
+  const operations = operationsOf(description);
+  $("about").append(...prose(description.info.description));
+  $("operations").replaceChildren(...operations.map((operation) => showOperation(operation, schemas)));
+  showContents(operations);
+  window.addEventListener("hashchange", openChosen);
+  openChosen();
 }
 
-/** The fields of an object schema; fields that are objects themselves unfold. */
-function fields(schema, depth = 0) {
-  const { properties, required = [], description } = resolve(schema);
-  if (!properties) return el("p", { className: "faint" }, description ?? typeName(schema));
-  return table(Object.entries(properties).map(([name, property]) => ({
-    name,
-    type: typeName(property),
-    required: required.includes(name),
-    description: property.description,
-    inner: depth < 3 ? innerObject(property) : null,
-    depth,
-  })));
-}
-
-function table(rows) {
-  return el("dl", { className: "fields" }, ...rows.map(({ name, type, required, description, inner, depth }) => el("div", {},
-    el("dt", {}, el("code", {}, name), el("span", { className: "faint" }, ` ${type}${required ? ", required" : ""}`)),
-    el("dd", {}, ...withCode(description ?? ""), inner && el("details", {}, el("summary", {}, "Fields"), fields(inner, depth + 1))))));
-}
-
-function resolve(schema) {
-  return schema.$ref ? schemas[schema.$ref.split("/").pop()] ?? {} : schema;
-}
-
-/** The object schema inside a field (direct, in a list, or one of several), or null. */
-function innerObject(schema) {
-  const found = resolve(schema);
-  if (found.properties) return found;
-  if (found.items) return innerObject(found.items);
-  return (found.anyOf ?? found.oneOf ?? []).map(innerObject).find(Boolean) ?? null;
-}
-
-function typeName(schema) {
-  const found = resolve(schema);
-  const options = found.anyOf ?? found.oneOf;
-  if (options) return [...new Set(options.map(typeName))].filter((name) => name !== "null").join(" or ");
-  if (found.enum) return found.enum.map((value) => JSON.stringify(value)).join(" or ");
-  if ("const" in found) return JSON.stringify(found.const);
-  if (found.type === "array") return found.items ? `list of ${typeName(found.items)}` : "list";
-  return found.type ?? "anything";
-}
-
-/** Text with `code` between backticks (single or double) set as code. */
-function withCode(text) {
-  return text.split(/(``?[^`]+``?)/).filter(Boolean).map((part) =>
-    part.startsWith("`") ? el("code", {}, part.replace(/`/g, "")) : document.createTextNode(part));
-}
-
-show();
+start().catch(() => {
+  $("wait").textContent = "The description cannot be loaded. Check that the gateway runs, and reload this page.";
+});

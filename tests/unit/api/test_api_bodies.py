@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
-from collections.abc import AsyncIterator
 from typing import Any
 
 import orjson
@@ -67,30 +67,62 @@ async def test_json_under_other_names_is_read(site: Site, kind: str | None) -> N
     assert reply.status_code == 200
 
 
-async def test_an_announced_body_over_the_limit_is_refused_unread(site: Site) -> None:
-    taken = 0
+class Upload:
+    """A raw ASGI caller that sends a long body and notes how much was taken before the reply and in all."""
 
-    async def body() -> AsyncIterator[bytes]:
-        nonlocal taken
-        taken += 1
-        yield b"x"
+    def __init__(self, site: Site, pieces: int, announced: int | None = None) -> None:
+        self.app = site.app
+        self.left = pieces
+        self.taken = 0
+        self.taken_at_reply: int | None = None
+        self.status = 0
+        self.ended = False
+        self.headers = [(b"content-type", b"application/json")]
+        if announced is not None:
+            self.headers.append((b"content-length", str(announced).encode()))
 
-    reply = await site.client.post(CHAT, content=body(), headers={**JSON, "Content-Length": "20000000"})
-    assert (reply.status_code, reply.json()["error"]["code"], taken) == (413, "payload_too_large", 0)
+    async def receive(self) -> dict[str, Any]:
+        if self.left == 0:
+            await asyncio.Event().wait()
+        self.left -= 1
+        self.taken += 1
+        return {"type": "http.request", "body": b" " * 100, "more_body": self.left > 0}
+
+    async def send(self, message: Any) -> None:
+        if message["type"] == "http.response.start":
+            self.status = message["status"]
+        elif message["body"]:
+            self.taken_at_reply = self.taken
+        self.ended = self.ended or not message.get("more_body", message["type"] == "http.response.start")
+
+    async def run(self) -> None:
+        scope = {
+            "type": "http", "method": "POST", "path": CHAT, "raw_path": CHAT.encode(), "query_string": b"",
+            "root_path": "", "headers": self.headers, "server": ("s", 80), "scheme": "http", "http_version": "1.1",
+        }  # fmt: skip
+        await self.app(scope, self.receive, self.send)
 
 
-async def test_an_unannounced_body_is_cut_off_at_the_limit(site: Site) -> None:
+@pytest.mark.parametrize(("announced", "taken_at_reply"), [(10_000, 0), (None, 11)])
+async def test_a_body_over_the_limit_is_refused_at_once_and_read_to_its_end(
+    site: Site, announced: int | None, taken_at_reply: int
+) -> None:
     site.limit(max_body_bytes=1000)
-    taken = 0
+    upload = Upload(site, 100, announced)
+    await upload.run()
+    assert (upload.status, upload.taken_at_reply, upload.taken) == (413, taken_at_reply, 100)
+    assert upload.ended
 
-    async def body() -> AsyncIterator[bytes]:
-        nonlocal taken
-        for _ in range(100):
-            taken += 1
-            yield b" " * 100
 
-    reply = await site.client.post(CHAT, content=body(), headers=JSON)
-    assert (reply.status_code, taken) == (413, 11)
+@pytest.mark.parametrize("patch", [("_DRAINED_BYTES", 3000), ("_DRAINING_SECONDS", 0.01)])
+async def test_reading_on_is_bounded(site: Site, patch: tuple[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(f"app.api.middleware.{patch[0]}", patch[1])
+    site.limit(max_body_bytes=1000)
+    upload = Upload(site, 100, 10_000)
+    if patch[0] == "_DRAINING_SECONDS":
+        upload.left = 0
+    await upload.run()
+    assert (upload.status, upload.taken, upload.ended) == (413, 30 if upload.left else 0, True)
 
 
 async def test_a_faulty_content_length_is_400(site: Site) -> None:

@@ -1,0 +1,136 @@
+"""Documents and collections over HTTP, and embeddings."""
+
+from __future__ import annotations
+
+import base64
+from typing import Any
+
+import numpy as np
+import pytest
+from gateway_site import Site
+
+from app.errors import CollectionDamaged
+
+DOCUMENTS = "/v1/collections/notes/documents"
+NDJSON = {"Content-Type": "application/x-ndjson"}
+
+
+async def test_documents_are_stored_listed_and_deleted(site: Site) -> None:
+    document = {"id": "a", "text": "One.", "source": "s", "metadata": {"lang": "en", "price": 1.5, "new": True}}
+    stored = await site.client.post(DOCUMENTS, json={"documents": [document, {"text": "二"}]})
+    assert stored.json() == {"collection": "notes", "documents": 2, "passages": 2, "unchanged": 0}
+    assert site.pipeline.collections["notes"].documents["a"] == document
+    listed = (await site.client.get("/v1/collections")).json()["data"]
+    notes = {"name": "notes", "documents": 2, "passages": 2, "dimension": 4}
+    assert notes in listed
+    assert (await site.client.get("/v1/collections/notes")).json() == notes
+    deleted = await site.client.request("DELETE", DOCUMENTS, json={"ids": ["a", "b"]})
+    assert deleted.json() == {"collection": "notes", "deleted": 1}
+    dropped = await site.client.delete("/v1/collections/notes")
+    assert dropped.json() == {"name": "notes", "deleted": True}
+    for method in ("GET", "DELETE"):
+        gone = await site.client.request(method, "/v1/collections/notes")
+        assert (gone.status_code, gone.json()["error"]["code"]) == (404, "collection_not_found")
+
+
+async def test_documents_come_one_a_line_too(site: Site) -> None:
+    raw = '{"id": "a", "text": "line one"}\r\n\n{"id": "b", "text": "U+2028: \u2028 二"}'.encode()
+    stored = await site.client.post(DOCUMENTS, content=raw, headers=NDJSON)
+    assert stored.json()["documents"] == 2
+    assert "\u2028" in site.pipeline.collections["notes"].documents["b"]["text"]
+
+
+@pytest.mark.parametrize(
+    ("raw", "named"),
+    [
+        (b"", "empty"),
+        (b'{"text": "a"}\nnonsense', "Line 2"),
+        (b'{"text": "a"}\n\n{"id": "x"}', "Line 3: text"),
+        (b'{"text": "a", "vector": [1]}', "Line 1: Unknown field 'vector'"),
+        (b'{"text": "a"}\n' * 1001, "1000"),
+    ],
+)
+async def test_a_faulty_line_is_named_and_nothing_is_stored(site: Site, raw: bytes, named: str) -> None:
+    reply = await site.client.post(DOCUMENTS, content=raw, headers=NDJSON)
+    assert reply.status_code == 400
+    assert named in reply.json()["error"]["message"]
+    assert "notes" not in site.pipeline.collections
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        {},
+        {"documents": []},
+        {"documents": [{"text": ""}]},
+        {"documents": [{"text": "a", "id": ""}]},
+        {"documents": [{"text": "a", "id": "x" * 257}]},
+        {"documents": [{"text": "a", "metadata": {"k": [1]}}]},
+        {"documents": [{"text": "a", "metadata": {"k": None}}]},
+        {"documents": [{"text": "a"}] * 1001},
+        {"documents": {"text": "a"}},
+        [{"text": "a"}],
+    ],
+)
+async def test_faulty_documents_are_refused(site: Site, body: Any) -> None:
+    assert (await site.client.post(DOCUMENTS, json=body)).status_code == 400
+
+
+async def test_other_types_of_documents_are_415(site: Site) -> None:
+    reply = await site.client.post(DOCUMENTS, content=b"text", headers={"Content-Type": "text/plain"})
+    assert reply.status_code == 415
+
+
+@pytest.mark.parametrize("name", ["UPPER", "a b", "..", "%2e%2e", "知识", "a" * 65, "_a", "a%0a"])
+@pytest.mark.parametrize("method", ["GET", "DELETE"])
+async def test_names_keep_to_the_safe_pattern(site: Site, name: str, method: str) -> None:
+    reply = await site.client.request(method, f"/v1/collections/{name}")
+    assert reply.status_code in (400, 404)
+    assert reply.json()["error"]["code"] in ("invalid_request", "not_found")
+
+
+async def test_ids_are_checked(site: Site) -> None:
+    for body in ({"ids": []}, {"ids": [1]}, {"ids": ["a"] * 1001}, {}):
+        assert (await site.client.request("DELETE", DOCUMENTS, json=body)).status_code == 400
+
+
+async def test_a_damaged_collection_can_be_tried_later(site: Site) -> None:
+    site.pipeline.collections["broken"].fault = CollectionDamaged("broken", stage="retriever")
+    reply = await site.client.delete("/v1/collections/broken")
+    assert (reply.status_code, reply.headers["retry-after"]) == (503, "2")
+
+
+async def test_embeddings_come_as_numbers_and_as_base64(site: Site) -> None:
+    plain = (await site.client.post("/v1/embeddings", json={"input": ["a", "bb"], "model": "embedder"})).json()
+    packed = (await site.client.post("/v1/embeddings", json={"input": ["a", "bb"], "encoding_format": "base64"})).json()
+    assert [row["index"] for row in plain["data"]] == [0, 1]
+    for number, text in zip(plain["data"], packed["data"], strict=True):
+        unpacked = np.frombuffer(base64.b64decode(text["embedding"]), "<f4")
+        assert np.allclose(unpacked, number["embedding"])
+        assert np.isclose(np.linalg.norm(unpacked), 1)
+    assert (plain["model"], plain["usage"]) == ("embedder", {"prompt_tokens": 0, "total_tokens": 0})
+    one = await site.client.post("/v1/embeddings", json={"input": "a", "dimensions": 4})
+    assert len(one.json()["data"][0]["embedding"]) == 4
+
+
+@pytest.mark.parametrize(
+    ("fields", "status"),
+    [
+        ({"input": []}, 400),
+        ({"input": ""}, 400),
+        ({"input": ["a", ""]}, 400),
+        ({"input": [1, 2]}, 400),
+        ({"input": [[1, 2]]}, 400),
+        ({"input": None}, 400),
+        ({}, 400),
+        ({"input": ["a"] * 257}, 400),
+        ({"input": "a", "dimensions": 3}, 400),
+        ({"input": "a", "encoding_format": "hex"}, 400),
+        ({"input": "a", "model": "smol"}, 404),
+        ({"input": "a", "model": "nope"}, 404),
+        ({"input": "a bomb"}, 400),
+    ],
+)
+async def test_embeddings_refuse_what_they_cannot_do(site: Site, fields: Any, status: int) -> None:
+    site.pipeline.rescript(blocked_terms=("bomb",))
+    assert (await site.client.post("/v1/embeddings", json=fields)).status_code == status
