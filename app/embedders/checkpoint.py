@@ -44,23 +44,22 @@ def load(config: EmbedderConfig) -> Checkpoint:
     device = _pick_device(config)
     try:
         model = _load_model(config, device)
-        tokenizer = _load_tokenizer(config)
+        tokenizer, longest = _load_tokenizer(config)
     except ConfigError:
         raise
     except Exception as error:  # whatever a foreign model's files make transformers raise
         raise _refused(config, error) from error
-    window = _window(config, model, tokenizer)
-    backend = tokenizer.backend_tokenizer
-    backend.no_padding()
-    backend.enable_truncation(window)
+    window = _window(config, model, longest)
+    tokenizer.no_padding()
+    tokenizer.enable_truncation(window)
     pooling, prefixes = _conventions(config)
     return Checkpoint(
         model=model,
-        tokenizer=backend,
+        tokenizer=tokenizer,
         device=device,
         dimension=_dimension(config, model),
         window=window,
-        pad_id=int(tokenizer.pad_token_id or 0),
+        pad_id=int(getattr(model.config, "pad_token_id", None) or 0),
         pooling=pooling,
         prefixes=prefixes,
     )
@@ -127,21 +126,31 @@ def _cast(model: Any, dtype: Any) -> None:
         table.register_forward_hook(lambda _module, _inputs, looked_up: looked_up.to(dtype))
 
 
-def _load_tokenizer(config: EmbedderConfig) -> Any:
+def _load_tokenizer(config: EmbedderConfig) -> tuple[Any, int]:
+    """Return the tokenizer and the longest input that its files allow.
+
+    Its tokenizer.json is read as it is: through transformers, a multilingual vocabulary takes three times the time and
+    300 MB more. Older models without that file go the long way.
+    """
+    from tokenizers import Tokenizer
     from transformers import AutoTokenizer
 
-    tokenizer = AutoTokenizer.from_pretrained(
+    ready = _side_path(config, "tokenizer.json")
+    if ready is not None:
+        longest = _side_file(config, "tokenizer_config.json").get("model_max_length", _NO_LIMIT)
+        return Tokenizer.from_file(ready), int(longest)
+    converted = AutoTokenizer.from_pretrained(
         _expanded(config.source), local_files_only=config.local_files_only, trust_remote_code=False
     )
-    if not getattr(tokenizer, "is_fast", False):
+    if not getattr(converted, "is_fast", False):
         raise _fault(config.source, "has no fast tokenizer", "add the model's tokenizer.json")
-    return tokenizer
+    return converted.backend_tokenizer, int(converted.model_max_length)
 
 
-def _window(config: EmbedderConfig, model: Any, tokenizer: Any) -> int:
+def _window(config: EmbedderConfig, model: Any, longest: int) -> int:
     limits = [config.max_tokens]
-    if tokenizer.model_max_length < _NO_LIMIT:
-        limits.append(int(tokenizer.model_max_length))
+    if longest < _NO_LIMIT:
+        limits.append(longest)
     positions = getattr(model.config, "max_position_embeddings", None)
     if positions:
         limits.append(int(positions) - _reserved_positions(model.named_modules()))
@@ -180,16 +189,22 @@ def _conventions(config: EmbedderConfig) -> tuple[str, dict[str, str]]:
     return pooling, {"query": query, "passage": passage}
 
 
-def _side_file(config: EmbedderConfig, name: str) -> dict[str, Any]:
+def _side_path(config: EmbedderConfig, name: str) -> str | None:
     from transformers.utils import cached_file
 
-    path = cached_file(
+    path: str | None = cached_file(
         _expanded(config.source),
         name,
         local_files_only=config.local_files_only,
         _raise_exceptions_for_missing_entries=False,
         _raise_exceptions_for_connection_errors=False,
     )
+    return path
+
+
+def _side_file(config: EmbedderConfig, name: str) -> dict[str, Any]:
+    """Return the content of one of the model's JSON files; empty when there is none."""
+    path = _side_path(config, name)
     if path is None:
         return {}
     try:
