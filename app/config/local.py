@@ -107,7 +107,7 @@ def serve_config(config: LocalConfig) -> dict[str, Any]:
         }
         for model in config.models
     ]
-    settings = config.settings.model_dump(mode="json")
+    settings = config.settings.model_dump(mode="json", by_alias=True)
     deployments = [{"name": "gateway", "user_config": settings}]
     for name in ("guardrail", "retriever", "assembler", "postprocessor"):
         if getattr(config.pipeline.stages, name).placement == "deployment":
@@ -117,7 +117,7 @@ def serve_config(config: LocalConfig) -> dict[str, Any]:
             "name": "pipeline",
             "import_path": "app.main:build_pipeline",
             "route_prefix": "/",
-            "args": config.pipeline.model_dump(mode="json"),
+            "args": config.pipeline.model_dump(mode="json", by_alias=True),
             "deployments": deployments,
         }
     )
