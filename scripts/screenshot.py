@@ -66,6 +66,7 @@ def main() -> None:
     width, height = (int(part) for part in options.size.split("x"))
     with open_browser() as browser:
         emulate(browser, width, height, options.dark)
+        browser.implicitly_wait(10)
         browser.get(options.url)
         time.sleep(1.0)
         for question in options.ask:

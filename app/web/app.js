@@ -13,7 +13,7 @@ async function loadChoices() {
   profiles = new Map(models.filter(({ kind }) => kind === "profile").map((profile) => [profile.id, profile]));
   const usual = [...profiles.values()].find((profile) => profile.default)?.id ?? "";
   const kept = $("profile").value;
-  $("profile").replaceChildren(...[...profiles.keys()].map((id) => el("option", { value: id }, id)));
+  $("profile").replaceChildren(...[...profiles.keys()].map((id) => el("option", { value: id }, `Profile: ${id}`)));
   $("profile").value = profiles.has(kept) ? kept : usual;
   const [asProfile] = $("collection").options;
   $("collection").replaceChildren(asProfile, ...collections.map(({ name, passages }) =>
@@ -27,7 +27,7 @@ function adoptProfile() {
   const searched = profile?.collections ?? [];
   $("profile").title = profile?.description ?? "";
   $("health").textContent = profile?.model ?? "";
-  $("collection").options[0].textContent = searched.length ? `Profile's own: ${searched.join(", ")}` : "Choose a collection";
+  $("collection").options[0].textContent = searched.length ? `Collection: ${searched.join(", ")}` : "Choose a collection";
   $("collection").value = "";
   $("retrieval").checked = profile?.retrieval ?? true;
   adoptRetrieval();

@@ -288,8 +288,8 @@ def test_controls_have_names(page: Page) -> None:
 
 def test_the_api_is_described_without_help_from_elsewhere(page: Page) -> None:
     page.browser.get(page.url + "docs")
-    page.until(lambda: len(page.all(".endpoint")) > 8, "the endpoints are listed")
-    chat = next(entry for entry in page.all(".endpoint") if "/v1/chat/completions" in entry.text)
+    page.until(lambda: len(page.all("details")) > 8, "the endpoints are listed")
+    chat = next(entry for entry in page.all("details") if "/v1/chat/completions" in entry.text)
     chat.find_element(By.CSS_SELECTOR, "summary").click()
     assert "messages" in chat.text
     assert "return_contexts" in chat.get_property("textContent")
