@@ -209,7 +209,9 @@ class Retriever:
 
     def _encode(self, texts: list[str], tokens: bool) -> _Questions:
         """Embed questions; one that overflows the window is embedded by its head and its tail."""
-        embedder = self._require(self._embedder)
+        embedder: Embedder = self._require(self._embedder)
+        if not texts:
+            return _Questions(_nothing(embedder.dimension), [], np.empty(0, np.bool_))
         searched = [_ends(text, embedder.max_tokens * _CHARS_PER_TOKEN) for text in texts]
         cut = np.array([len(short) < len(text) for short, text in zip(searched, texts, strict=True)], np.bool_)
         encoded = embedder.encode(searched, "query", tokens)
@@ -290,6 +292,11 @@ class _Running:
     tokens: Matrix | None
     limit: int
     truncated: bool
+
+
+def _nothing(dimension: int) -> Encoded:
+    rows = np.empty((0, dimension), np.float32)
+    return Encoded(rows, rows, np.zeros(1, np.int64), np.empty(0, np.bool_))
 
 
 def _ends(text: str, limit: int) -> str:

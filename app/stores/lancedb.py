@@ -9,6 +9,7 @@ import fcntl
 import json
 import shutil
 import threading
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from datetime import timedelta
@@ -44,9 +45,9 @@ _KEEP_VERSIONS = timedelta(minutes=10)
 # Below this many passages a scan of all vectors is quicker than an index, and exact.
 _INDEX_FROM_PASSAGES = 100_000
 _PROBES = 32
-# Tidying costs a commit; it waits until this much is unindexed or scattered.
+# Tidying costs commits of its own; it waits until this much is unindexed or this many writes are scattered.
 _LOOSE_PASSAGES = 512
-_LOOSE_VERSIONS = 12
+_LOOSE_WRITES = 12
 _ID_BATCH = 1000
 
 
@@ -69,6 +70,7 @@ class LanceStore:
         self._index_from_passages = index_from_passages
         self._folder = None if "://" in config.uri else Path(config.uri)
         self._lock = threading.Lock()
+        self._writes: Counter[str] = Counter()
         self._db: Any = None
 
     def start(self) -> None:
@@ -130,8 +132,9 @@ class LanceStore:
             if "vector" not in indexes and table.count_rows() >= self._index_from_passages:
                 _index_vectors(table)
             loose = getattr(indexes.get("terms"), "num_unindexed_rows", 0) or 0
-            if loose >= _LOOSE_PASSAGES or len(table.list_versions()) >= _LOOSE_VERSIONS:
+            if loose >= _LOOSE_PASSAGES or self._writes[name] >= _LOOSE_WRITES:
                 table.optimize(cleanup_older_than=self._keep_versions)
+                self._writes[name] = 0
 
     # --- documents --------------------------------------------------------------------------------------------------
 
@@ -143,6 +146,7 @@ class LanceStore:
             merge = table.merge_insert("id").when_matched_update_all().when_not_matched_insert_all()
             merge = merge.when_not_matched_by_source_delete(one_of("document_id", documents))
             merge.execute(_rows(records, table.schema))
+            self._writes[name] += 1
 
     def delete_documents(self, name: str, ids: Sequence[str]) -> int:
         """Delete the passages of documents in one commit."""
@@ -154,6 +158,7 @@ class LanceStore:
             count = int(table.count_rows(f"position = 0 AND {where}"))
             if count:
                 table.delete(where)
+                self._writes[name] += 1
             return count
 
     def hashes(self, name: str, ids: Sequence[str]) -> dict[str, str]:

@@ -485,8 +485,8 @@ def test_storage_does_not_grow_without_bound(lance, tmp_path):
         lance.upsert("c", records("a", f"zebra {number}", "more " * 50))
         lance.tidy("c")
         sizes.append(sum(1 for path in (tmp_path / "index").rglob("*") if path.is_file()))
-    assert max(sizes[26:]) <= max(sizes[:26])
-    assert max(sizes) < 150
+    # Three files a write, twelve writes between two rounds of tidying.
+    assert max(sizes) < 80
 
 
 def test_large_collections_get_a_vector_index(tmp_path):

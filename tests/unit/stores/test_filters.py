@@ -6,14 +6,30 @@ from hypothesis import strategies as st
 
 from app.errors import InvalidRequest
 from app.stores import lancedb_sql, pgvector_sql
-from app.stores.filters import MAX_DEPTH, MAX_NODES, MAX_VALUES, And, Compares, Exists, Not, OneOf, Or, matches, parse_filter
+from app.stores.filters import (
+    MAX_DEPTH,
+    MAX_NODES,
+    MAX_VALUES,
+    And,
+    Compares,
+    Exists,
+    Not,
+    OneOf,
+    Or,
+    matches,
+    parse_filter,
+)
 
 
 def test_forms_become_typed_nodes():
     assert parse_filter({"lang": "en"}) == OneOf("lang", ("en",))
-    assert parse_filter({"price": {"gte": 5, "lt": 20}}) == And((Compares("price", "gte", 5.0), Compares("price", "lt", 20.0)))
+    assert parse_filter({"price": {"gte": 5, "lt": 20}}) == And(
+        (Compares("price", "gte", 5.0), Compares("price", "lt", 20.0))
+    )
     assert parse_filter({"a": {"ne": True}}) == Not(OneOf("a", (True,)))
-    assert parse_filter({"a": {"in": [1, "x"]}, "b": {"exists": False}}) == And((OneOf("a", (1.0, "x")), Not(Exists("b"))))
+    assert parse_filter({"a": {"in": [1, "x"]}, "b": {"exists": False}}) == And(
+        (OneOf("a", (1.0, "x")), Not(Exists("b")))
+    )
     assert parse_filter({"or": [{"a": 1}, {"not": {"b": 2}}]}) == Or((OneOf("a", (1.0,)), Not(OneOf("b", (2.0,)))))
 
 
