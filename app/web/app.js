@@ -206,8 +206,10 @@ function startOver() {
   turns = [];
   $("conversation").replaceChildren();
   $("welcome").hidden = false;
-  $("question").focus();
+  $("question").focus({ preventScroll: true });
 }
 
 wire();
+// Not on touch screens, where it would open the keyboard over the examples.
+if (matchMedia("(hover: hover)").matches) $("question").focus({ preventScroll: true });
 start();
