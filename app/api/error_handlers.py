@@ -58,7 +58,7 @@ def as_error(error: Exception, scope: Scope) -> BatonError:
             _log.warning("%s in stage %s: request_id=%s", error.code, error.stage, facts_of(scope).request_id)
         return error
     if isinstance(error, RequestValidationError):
-        return describe_faults(error.errors())
+        return describe_faults(error.errors(), skip=1)
     if isinstance(error, ValidationError):
         return describe_faults(error.errors(include_url=False, include_input=False))
     if isinstance(error, HTTPException):
@@ -79,10 +79,13 @@ def _routing_error(error: HTTPException, scope: Scope) -> BatonError:
     return NotFound(f"There is nothing at {bounded(scope['path'])}.")
 
 
-def describe_faults(faults: Any) -> InvalidRequest:
-    """Return the first fault of a pydantic error as a sentence that names the field, without the value."""
+def describe_faults(faults: Any, skip: int = 0) -> InvalidRequest:
+    """Return the first fault of a pydantic error as a sentence that names the field, without the value.
+
+    ``skip`` is the number of leading parts of the path that are not the caller's (FastAPI's ``body``).
+    """
     fault = faults[0]
-    path = [str(part)[:_MESSAGE_CHARS] for part in fault["loc"] if part != "body"]
+    path = [str(part)[:_MESSAGE_CHARS] for part in fault["loc"][skip:]]
     field = ".".join(path)[:_MESSAGE_CHARS]
     if fault["type"] == "extra_forbidden":
         message = f"Unknown field {bounded(field)}."

@@ -205,8 +205,7 @@ class FakePipeline:
 
 
 def _logprobs(word: str, job: ChatJob) -> tuple[Mapping[str, Any], ...]:
-    if not job.logprobs:
-        return ()
+    """Return the word's log probability, asked for or not, as the real pipeline does: confidence rests on it."""
     token = {"token": word, "logprob": -0.5, "bytes": list(word.encode())}
     return ({**token, "top_logprobs": [token] * min(1, job.top_logprobs)},)
 

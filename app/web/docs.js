@@ -16,7 +16,13 @@ function el(tag, props = {}, ...children) {
 
 /** The text with `code` between backticks set as code. */
 function prose(text = "") {
-  return text.split("`").map((part, place) => (place % 2 ? el("code", {}, part) : part));
+  return text.replaceAll("``", "`").split("`").map((part, place) => (place % 2 ? el("code", {}, part) : part));
+}
+
+/** The fields of an object: required ones first, those that are not read last. */
+function inOrder({ properties = {}, required = [] }) {
+  const rank = ([name, { description = "" }]) => (required.includes(name) ? 0 : description.startsWith("Ignored") ? 2 : 1);
+  return Object.entries(properties).sort((left, right) => rank(left) - rank(right));
 }
 
 class Schemas {
@@ -54,7 +60,7 @@ class Schemas {
   fields(schema, depth = 0) {
     if (depth > MAX_NESTING) return null;
     const kinds = this.kinds(schema).map((kind) => (kind.type === "array" ? this.kinds(kind.items) : [kind])).flat();
-    const rows = kinds.flatMap((kind) => Object.entries(kind.properties ?? {})
+    const rows = kinds.flatMap((kind) => inOrder(kind)
       .map(([name, inner]) => this.#row(name, inner, (kind.required ?? []).includes(name), depth)));
     return rows.length ? el("table", {}, el("tbody", {}, ...rows)) : null;
   }

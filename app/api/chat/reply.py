@@ -42,6 +42,7 @@ class ChatChunks:
 
     def __init__(self, job: ChatJob) -> None:
         self._head = reply_head("chatcmpl", "chat.completion.chunk", job.model)
+        self._with_logprobs = job.logprobs
 
     def opening(self, n: int) -> Iterator[dict[str, Any]]:
         """Yield the role of each choice."""
@@ -55,9 +56,8 @@ class ChatChunks:
             found["content"] = delta.content
         if delta.tool_calls:
             found["tool_calls"] = [dict(call) for call in delta.tool_calls]
-        if not found and not delta.logprobs:
-            return None
-        return self._chunk(delta.index, found, _logprobs(delta.logprobs) if delta.logprobs else None)
+        logprobs = _logprobs(delta.logprobs) if self._with_logprobs and delta.logprobs else None
+        return self._chunk(delta.index, found, logprobs) if found or logprobs else None
 
     def finish(self, index: int, reason: str) -> dict[str, Any]:
         """Return the chunk that ends one choice."""

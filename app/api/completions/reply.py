@@ -48,6 +48,7 @@ class CompletionChunks:
 
     def __init__(self, job: ChatJob) -> None:
         self._head = reply_head("cmpl", "text_completion", job.model)
+        self._with_logprobs = job.logprobs
 
     def opening(self, n: int) -> Iterator[dict[str, Any]]:
         """Yield an empty piece of each choice."""
@@ -56,9 +57,8 @@ class CompletionChunks:
 
     def piece(self, delta: Delta) -> dict[str, Any] | None:
         """Return the chunk for text and log probabilities; None when there are none."""
-        if not delta.content and not delta.logprobs:
-            return None
-        return self._chunk(_choice(delta.index, delta.content, delta.logprobs or None))
+        tokens = delta.logprobs if self._with_logprobs and delta.logprobs else None
+        return self._chunk(_choice(delta.index, delta.content, tokens)) if delta.content or tokens else None
 
     def finish(self, index: int, reason: str) -> dict[str, Any]:
         """Return the chunk that ends one choice."""

@@ -66,6 +66,12 @@ async def test_tool_calls_and_logprobs_are_streamed(site: Site) -> None:
     assert [c["logprobs"]["content"][0]["token"] for g in got for c in g["choices"] if c["logprobs"]] == ["Baton"]
 
 
+async def test_logprobs_stay_inside_unless_asked_for(site: Site) -> None:
+    for stream in (False, True):
+        assert '"logprob"' not in (await site.ask(stream=stream)).text
+        assert '"token_logprobs"' not in (await site.ask("/v1/completions", prompt="hi", stream=stream)).text
+
+
 async def test_completions_and_generate_stream_too(site: Site) -> None:
     got = chunks(await site.client.post("/v1/completions", json={"prompt": "hi", "stream": True, "logprobs": 0}))
     assert "".join(chunk["choices"][0]["text"] for chunk in got) == "Baton answers from its documents."
