@@ -133,8 +133,10 @@ def ask(question: Question, show: Callable[[str], None]) -> Answer:
     try:
         url = httpx.URL(question.url.rstrip("/") + "/v1/chat/completions")
         timeout = httpx.Timeout(_SILENCE_SECONDS, connect=_CONNECT_SECONDS)
-        # A proxy from the environment is meant for other hosts, never for this machine's own gateway.
-        with httpx.Client(timeout=timeout, trust_env=url.host not in _LOOPBACK) as client:
+        # A proxy from the environment is meant for other hosts, never for this machine's own gateway. Certificates take
+        # longer to load than a first token, so they are loaded for https only (always checked there).
+        remote, tls = url.host not in _LOOPBACK, url.scheme == "https"
+        with httpx.Client(timeout=timeout, trust_env=remote, verify=tls) as client:
             began = time.monotonic()
             with client.stream("POST", url, json=question.body(), headers=headers) as response:
                 _refuse_unless_stream(response, question.url)
