@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, Self
 
@@ -12,6 +13,9 @@ from app.config.base import Config
 from app.config.gateway import Count, Name
 from app.config.pipeline import PipelineSettings, PipelineShape
 from app.errors import ConfigError
+
+#: The folder that holds ``app``, ``config`` and ``samples``.
+ROOT = Path(__file__).resolve().parents[2]
 
 Port = Annotated[int, Field(ge=1, le=65535)]
 
@@ -48,6 +52,9 @@ class LocalModel(Config):
     """``LLMConfig`` of ``ray.serve.llm``, verbatim."""
     env: dict[str, str] = Field(default_factory=dict)
     """Environment of the engine's processes."""
+    options: dict[str, Any] = Field(default_factory=dict)
+    """Options of the deployment ``generator`` under Ray's own names. Here, not in ``engine``: a change of
+    ``num_replicas`` or of a limit then happens in place, and the engine is not restarted."""
 
 
 class LocalConfig(Config):
@@ -74,21 +81,26 @@ class LocalConfig(Config):
 
 
 def load(path: Path, data: Path) -> LocalConfig:
-    """Read a YAML file; ``{data}`` in its strings stands for the folder of models and index. Raises ConfigError."""
+    """Read a YAML file. Raises ConfigError.
+
+    In its strings ``{data}`` stands for the folder of models and index, ``{root}`` for the one that holds ``app``.
+    """
     try:
         raw = yaml.safe_load(path.read_text(encoding="utf-8"))
     except (OSError, yaml.YAMLError) as error:
         raise ConfigError(f"{path} cannot be read: {error}") from None
-    return LocalConfig.parse(_filled(raw, str(data)), str(path))
+    return LocalConfig.parse(_filled(raw, {"{data}": str(data), "{root}": str(ROOT)}), str(path))
 
 
-def _filled(value: Any, data: str) -> Any:
+def _filled(value: Any, places: Mapping[str, str]) -> Any:
     if isinstance(value, str):
-        return value.replace("{data}", data)
+        for name, folder in places.items():
+            value = value.replace(name, folder)
+        return value
     if isinstance(value, list):
-        return [_filled(part, data) for part in value]
+        return [_filled(part, places) for part in value]
     if isinstance(value, dict):
-        return {key: _filled(part, data) for key, part in value.items()}
+        return {key: _filled(part, places) for key, part in value.items()}
     return value
 
 
@@ -104,6 +116,7 @@ def serve_config(config: LocalConfig) -> dict[str, Any]:
             "route_prefix": None,
             "args": model.engine,
             "runtime_env": {"env_vars": model.env},
+            "deployments": [{"name": "generator", **model.options}],
         }
         for model in config.models
     ]

@@ -11,11 +11,10 @@ from typing import Any
 
 import httpx
 
-from app.config.local import LocalConfig, serve_config
+from app.config.local import ROOT, LocalConfig, serve_config
 from app.errors import ConfigError, StageUnavailable
 
 _POLL_SECONDS = 0.5
-_ROOT = Path(__file__).resolve().parents[2]
 
 #: Environment of every Ray process. Set before Ray is imported: most of it is read at import.
 ENVIRONMENT = {
@@ -59,7 +58,7 @@ class LocalCluster:
             os.environ.setdefault(name, value)
         # Workers import `app` from here, wherever the caller stands.
         os.environ["PYTHONPATH"] = os.pathsep.join(
-            part for part in (str(_ROOT), os.environ.get("PYTHONPATH", "")) if part
+            part for part in (str(ROOT), os.environ.get("PYTHONPATH", "")) if part
         )
         import ray
 

@@ -17,12 +17,11 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
-from app.config.local import LocalConfig, MachineConfig, load
+from app.config.local import ROOT, LocalConfig, MachineConfig, load
 from app.errors import BatonError, ConfigError
 from app.ops import preflight
 from app.ops.local_cluster import LocalCluster
 
-ROOT = Path(__file__).resolve().parents[2]
 _PORTS = ("port", "metrics_port", "dashboard_port")
 
 
