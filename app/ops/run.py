@@ -105,19 +105,20 @@ def _prepare_models(data: Path, progress: Progress) -> None:
     from app.ops.models import prepare_chat_model, prepare_embedder
 
     progress.say(f"preparing the models under {data / 'models'}")
-    prepare_chat_model(data / "models" / "smollm2")
-    prepare_embedder(data / "models" / "e5-small")
+    prepare_chat_model(data / "models")
+    prepare_embedder(data / "models")
 
 
 def _index(cluster: LocalCluster, config: LocalConfig, progress: Progress, stop: threading.Event) -> None:
-    from app.ops.ingest import ingest_over_http
+    from app.ops import ingest
 
     cluster.wait_until_running(progress.say, stop, only="pipeline")
     for name, path in config.collections.items():
         if stop.is_set():
             return
-        result = ingest_over_http(cluster.url, name, [ROOT / path])
-        progress.say(f"collection {name}: {result.documents} documents, {result.unchanged} of them unchanged")
+        progress.say(f"indexing {path}")
+        if ingest.main(["--url", cluster.url, "--collection", name, str(ROOT / path)]) != 0:
+            raise ConfigError(f"The collection {name} could not be indexed from {path}; the lines above say why.")
 
 
 def _announce(config: LocalConfig, progress: Progress) -> None:
