@@ -18,6 +18,10 @@ BREAK = "\ue001"
 """Stands for a border that no term and no pattern can cross."""
 OTHER = "\ue002"
 """Stands for every private, unassigned or surrogate character."""
+NO_WORD = " "
+"""Word class of a character that is a word's border by itself."""
+DIGIT = "0"
+"""Word class of digits, which belong to the word on either side."""
 
 #: Scripts written without blanks between words (and Hangul, which glues its particles on): a term has no word borders.
 _UNSPACED_RANGES = (
@@ -74,12 +78,39 @@ def script(char: str) -> str:
     return unicodedata.name(plain, "").partition(" ")[0]
 
 
-@functools.lru_cache(maxsize=65536)
-def word_class(char: str) -> str:
-    """Return what a character counts as at a word border: a script, ``"digit"``, or "" (always a border)."""
-    if is_unspaced(char):
-        return ""
-    return "digit" if char.isdigit() else script(char)
+class _WordClasses(dict[int, str]):
+    """Gives every script that sets words apart a character of its own, when one of its letters is first met."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        # An ASCII sign for the commonest script: ASCII texts are then classed by a fast path of str.translate.
+        self._scripts: dict[str, str] = {"LATIN": "a"}
+
+    def __missing__(self, codepoint: int) -> str:
+        char = chr(codepoint)
+        self[codepoint] = found = self._find(char)
+        return found
+
+    def _find(self, char: str) -> str:
+        if is_unspaced(char):
+            return NO_WORD
+        if char.isdigit():
+            return DIGIT
+        name = script(char)
+        return self._scripts.setdefault(name, chr(0x100 + len(self._scripts))) if name else NO_WORD
+
+
+_WORD_CLASSES = _WordClasses()
+
+
+def word_classes(text: str) -> str:
+    """Return what each character counts as at a word's border: ``NO_WORD``, ``DIGIT``, or one sign per script."""
+    return text.translate(_WORD_CLASSES)
+
+
+def is_glued(left: str, right: str) -> bool:
+    """Return whether two neighbours of these word classes belong to one word."""
+    return left != NO_WORD and right != NO_WORD and (left in (right, DIGIT) or right == DIGIT)
 
 
 @functools.cache

@@ -38,6 +38,7 @@ _REWRITE = re.compile(
     f"|{_VOICED}[\u3099\u309a\uff9e\uff9f]"
     "|[\u1100-\u1112][\u1161-\u1175][\u11a8-\u11c2]?|[\uac00-\ud7a3][\u11a8-\u11c2]"
 )
+_REWRITE_HINT = re.compile("[&\\\\\u1100-\u11c2\u3099\u309a\uff9e\uff9f]")
 #: The end of a window that the next characters may still turn into one of the above.
 _UNFINISHED = re.compile(
     r"(?:&(?:#(?:[0-9]{0,7}|[xX][0-9a-fA-F]{0,6})|[A-Za-z][A-Za-z0-9]{0,24})?"
@@ -108,7 +109,9 @@ def neighbour_script(raw: str, index: int) -> str:
 
 
 def _rewrites(raw: str) -> Iterator[Edit]:
-    if raw.isascii() and "&" not in raw and "\\u" not in raw:
+    if raw.isascii() and "&" not in raw and "\\" not in raw:
+        return
+    if _REWRITE_HINT.search(raw) is None:
         return
     for found in _REWRITE.finditer(raw):
         replacement = _decoded(found.group())

@@ -15,10 +15,18 @@ from app.guard.folding import LETTER, is_unspaced
 _SEPARATORS = " *.·•|/+~,"
 SEPARATORS_AT_MOST = 3
 _APART = f"[{re.escape(_SEPARATORS)}]{{1,{SEPARATORS_AT_MOST}}}"
-_RUN = re.compile(f"(?<!{LETTER}){LETTER}(?:{_APART}{LETTER}(?!{LETTER}))+")
-_RUN_ASCII = re.compile(f"(?<![a-z0-9])[a-z0-9](?:{_APART}[a-z0-9](?![a-z0-9]))+")
+_RUN = "(?<!{letter}){letter}(?:{apart}{letter}(?!{letter}))+"
 #: Every run of three letters or more holds this; the scan for it begins with few characters.
-_HINT = re.compile(f"[{re.escape(_SEPARATORS)}]{LETTER}{_APART}{LETTER}(?!{LETTER})")
+_HINT = "[{separators}]{letter}{apart}{letter}(?!{letter})"
+
+
+def _compile(source: str, letter: str) -> re.Pattern[str]:
+    return re.compile(source.format(letter=letter, apart=_APART, separators=re.escape(_SEPARATORS)))
+
+
+_ASCII_LETTER = "[a-z0-9]"
+_RUNS = {True: _compile(_RUN, _ASCII_LETTER), False: _compile(_RUN, LETTER)}
+_HINTS = {True: _compile(_HINT, _ASCII_LETTER), False: _compile(_HINT, LETTER)}
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,10 +46,10 @@ def squeeze(term: str) -> str | None:
 
 def runs(text: str, final: bool) -> Iterator[Run]:
     """Yield every run of three or more single letters in a skeleton (of two, where there is a longer one)."""
-    if _HINT.search(text) is None:
+    is_ascii = text.isascii()
+    if _HINTS[is_ascii].search(text) is None:
         return
-    pattern = _RUN_ASCII if text.isascii() else _RUN
-    for found in pattern.finditer(text):
+    for found in _RUNS[is_ascii].finditer(text):
         positions = tuple(i for i in range(found.start(), found.end()) if text[i] not in _SEPARATORS)
         is_open = not final and _only_separators(text, found.end())
         yield Run("".join(text[i] for i in positions), positions, is_open)

@@ -17,7 +17,8 @@ class OutputGate:
 
     Held back is only what may still turn out to be part of a match: at most the longest term in visible characters
     (``Guardrail.hold_back_chars``), with the blanks, invisible characters and entities among them. However the text
-    is cut into pieces, what comes out equals the judgement of the whole. ``findings`` index the whole stream.
+    is cut into pieces, what comes out equals the judgement of the whole. ``findings`` index the whole stream;
+    ``released_chars`` counts characters as they came in.
     """
 
     def __init__(self, judge: Judge, policy: str = "default") -> None:
@@ -25,7 +26,7 @@ class OutputGate:
         self._policy = policy
         self._context = ""
         self._pending = ""
-        self._released = 0
+        self.released_chars = 0
         self.findings: list[Finding] = []
         self.action: Action = "allow"
         self.failed_open = False
@@ -60,7 +61,7 @@ class OutputGate:
         boundary = len(self._context) + verdict.safe_chars
         self._context = seen[max(0, boundary - verdict.context_chars) : boundary]
         self._pending = seen[boundary:]
-        self._released += verdict.safe_chars
+        self.released_chars += verdict.safe_chars
         return verdict.texts[0]
 
     def _note(self, verdict: Verdict) -> None:
@@ -73,7 +74,7 @@ class OutputGate:
                     finding.category,
                     finding.action,
                     finding.text_index,
-                    finding.start + self._released,
-                    finding.end + self._released,
+                    finding.start + self.released_chars,
+                    finding.end + self.released_chars,
                 )
             )

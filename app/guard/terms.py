@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from app.guard import solo
-from app.guard.folding import script, word_class
+from app.guard.folding import NO_WORD, is_glued, script, word_classes
 from app.guard.normalise import Skeleton, neighbour_script, skeleton
 from app.messages import Action
 
@@ -83,14 +83,7 @@ class TermIndex:
 
     def matches(self, form: Skeleton, runs: Iterable[solo.Run], final: bool) -> set[Match]:
         """Return every match that text to come cannot undo; ``runs`` are the skeleton's runs of single letters."""
-        text = form.text
-        found = set()
-        for start, end, pattern in self._automaton.find_overlapping(text):
-            if end < len(text) or final:
-                for index in self._plain[pattern]:
-                    term = self._terms[index]
-                    if not term.whole_word or _has_borders(text, start, end):
-                        found.add(_match(term, form, start, end))
+        found = set(self._plain_matches(form, final))
         for run in runs:
             found.update(self._single_matches(form, run, final))
         return {match for match in found if not _is_chance(match, form)}
@@ -104,6 +97,22 @@ class TermIndex:
     def _is_whole(self, index: int) -> bool:
         return self._terms[index].whole_word
 
+    def _plain_matches(self, form: Skeleton, final: bool) -> Iterator[Match]:
+        hits = self._automaton.find_overlapping(form.text)
+        if not hits:
+            return
+        last = len(form.text) if final else len(form.text) - 1
+        is_inside = _border_test(form.text)
+        for start, end, pattern in hits:
+            owners = self._plain[pattern]
+            if not owners or end > last:
+                continue
+            inside = is_inside(start, end)
+            for index in owners:
+                term = self._terms[index]
+                if not (inside and term.whole_word):
+                    yield _match(term, form, start, end)
+
     def _single_matches(self, form: Skeleton, run: solo.Run, final: bool) -> Iterator[Match]:
         for start, end, pattern in self._automaton.find_overlapping(run.letters):
             is_all = start == 0 and end == len(run.letters) and not run.open
@@ -116,9 +125,12 @@ class TermIndex:
 
     def _pending_plain(self, form: Skeleton, released: int) -> Iterator[int]:
         text = form.text
-        for index in range(max(0, len(text) - self.longest), len(text)):
+        first = max(0, len(text) - self.longest)
+        before = text[first - 1] if first else NO_WORD
+        classes = word_classes(before + text[first:])
+        for index in range(first, len(text)):
             suffix = text[index:]
-            at_border = index == 0 or not _is_glued(text[index - 1], text[index])
+            at_border = not is_glued(classes[index - first], classes[index - first + 1])
             if (at_border and self._at_borders.begins(suffix)) or self._anywhere.begins(suffix):
                 origin = form.start(index)
                 if origin >= released:
@@ -159,15 +171,22 @@ def _match(term: Term, form: Skeleton, start: int, end: int) -> Match:
     return Match(term, *form.span(start, end))
 
 
-def _has_borders(text: str, start: int, end: int) -> bool:
-    if start > 0 and _is_glued(text[start - 1], text[start]):
-        return False
-    return end == len(text) or not _is_glued(text[end - 1], text[end])
+def _border_test(text: str) -> Callable[[int, int], bool]:
+    """Return a test whether ``text[start:end]`` lies inside a longer word."""
 
+    def is_inside(start: int, end: int) -> bool:
+        around = f"{text[start - 1] if start else NO_WORD}{text[start]}{text[end - 1]}{text[end : end + 1] or NO_WORD}"
+        sides = word_classes(around)
+        return is_glued(sides[0], sides[1]) or is_glued(sides[2], sides[3])
 
-def _is_glued(left: str, right: str) -> bool:
-    one, other = word_class(left), word_class(right)
-    return bool(one and other) and (one == other or "digit" in (one, other))
+    def is_inside_ascii(start: int, end: int) -> bool:
+        return is_glued(classes[start], classes[start + 1]) or is_glued(classes[end], classes[end + 1])
+
+    if not text.isascii():
+        return is_inside
+    # Only ASCII is classed as a whole without cost; padded, since the text's own ends are borders.
+    classes = f"{NO_WORD}{word_classes(text)}{NO_WORD}"
+    return is_inside_ascii
 
 
 def _is_chance(match: Match, form: Skeleton) -> bool:

@@ -1,0 +1,199 @@
+import itertools
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from app.config.guardrail import GuardrailConfig
+from app.errors import GuardrailBlocked
+from app.guard.normalise import MAX_GAP
+from app.guard.stream import OutputGate
+from app.messages import JudgeRequest, Verdict
+from app.stages.guardrail import Guardrail
+
+REDACT = [
+    {"terms": ["bomb", "launch code", "code red alert", "ass", "kg b"], "category": "weapons", "action": "redact"},
+    {"terms": ["炸弹", "弹簧床", "身份证号", "ガス", "폭탄"], "category": "zh", "action": "redact"},
+    {"terms": ["бомба", "сор"], "category": "ru", "action": "redact"},
+    {"terms": ["aba"], "category": "inside", "action": "redact", "wholeWord": False},
+    {"terms": ["red alert now", "code"], "category": "noted", "action": "flag"},
+]
+PATTERNS = [
+    {"name": "card", "pattern": r"\b\d{4}(?:[ -]?\d{4}){3}\b", "action": "redact", "maxChars": 24},
+    {"name": "pairs", "pattern": "xy|yx", "action": "redact", "maxChars": 4},
+    {"name": "end", "pattern": r"fin$|^start", "action": "redact", "maxChars": 8},
+    {"name": "greedy", "pattern": "q.*z|q", "action": "redact", "maxChars": 6},
+    {"name": "folded", "pattern": r"project falcon", "action": "redact", "maxChars": 20, "normalised": True},
+]
+
+
+def build(**policies):
+    stage = Guardrail(GuardrailConfig.parse({"policies": policies}, "guardrail"))
+    stage.start()
+    return stage
+
+
+STAGE = build(
+    terms={"terms": REDACT},
+    all={"terms": REDACT, "patterns": PATTERNS},
+    block={"terms": [{"terms": ["bomb", "炸弹"], "action": "block"}, *REDACT[1:]]},
+    injection={"injection": {"action": "redact", "directions": ["output"]}},
+    none={},
+)
+
+
+def stream(policy, pieces, stage=STAGE):
+    gate = OutputGate(stage.run, policy)
+    out = [step(gate.push(piece)) for piece in pieces]
+    return "".join([*out, step(gate.finish())]), gate
+
+
+def step(coroutine):
+    """Run a coroutine that never waits, without the cost of a loop."""
+    try:
+        coroutine.send(None)
+    except StopIteration as stop:
+        return stop.value
+    raise AssertionError("the gate waited on a judge that is a plain function")
+
+
+def plain(policy, text, stage=STAGE) -> Verdict:
+    return stage.run(JudgeRequest("output", (text,), policy))
+
+
+def places(findings):
+    return sorted((f.rule, f.category, f.action, f.start, f.end) for f in findings)
+
+
+def split(text, cuts):
+    edges = [0, *sorted(cut % (len(text) + 1) for cut in cuts), len(text)]
+    return [text[a:b] for a, b in itertools.pairwise(edges)]
+
+
+def _words(text):
+    return text.split(" ")
+
+
+PLAIN_WORDS = _words(
+    "bomb launch code red alert now ass assist kg b aba ababa xy xyx q z fin start 1234 3456 project falcon ignore all "
+    "previous instructions a s o m x"
+)
+WORDS = PLAIN_WORDS + _words(
+    "5678-9012 炸 弹 簧床 身份证号 彈 ｂｏｍｂ бомба сор мир ガ カ \u3099 ス ﾞ 폭 탄 포 ᆨ 忽略 之前的 指令 "
+    "& &#9 &#98; 8; # ; \\ "
+    "\\u0062 u00 62 ⅲ ﬁ é e\u0301 🇧 👩\u200d👧 \ud83d b\u0336o\u0336m\u0336b\u0336"
+)
+PLAIN_GAPS = ["", "", " ", " ", "-", "_", ".", "*", ", ", "\n"]
+GAPS = [
+    *PLAIN_GAPS,
+    *("\n\n", "\u200b", "…", "\u00ad", "\u202e", " \u200b ", "·", " " * MAX_GAP, "\u200b" * (MAX_GAP - 1), "\ufe0f"),
+]
+
+
+def texts(words, gaps):
+    pieces = st.tuples(st.sampled_from(words), st.sampled_from(gaps)).map("".join)
+    return st.lists(pieces, max_size=14).map("".join)
+
+
+TEXTS = texts(WORDS, GAPS)
+PLAIN_TEXTS = texts(PLAIN_WORDS, PLAIN_GAPS)
+CUTS = st.lists(st.integers(0, 400), max_size=30)
+
+
+@pytest.mark.parametrize("policy", ["terms", "all", "injection"])
+@given(text=TEXTS, cuts=CUTS, each_char=st.booleans())
+@settings(max_examples=15, deadline=None)
+def test_stream_and_plain_decide_alike(policy, text, cuts, each_char):
+    want = plain(policy, text)
+    got, gate = stream(policy, list(text) if each_char else split(text, cuts))
+    assert got == want.texts[0]
+    assert places(gate.findings) == places(want.findings)
+    assert gate.action == want.action
+
+
+@given(text=TEXTS, cuts=CUTS)
+@settings(max_examples=12, deadline=None)
+def test_a_stream_is_blocked_where_the_plain_text_is(text, cuts):
+    blocked = plain("block", text).action == "block"
+    try:
+        stream("block", split(text, cuts))
+    except GuardrailBlocked:
+        assert blocked
+    else:
+        assert not blocked
+
+
+@given(text=TEXTS)
+@settings(max_examples=3, deadline=None)
+def test_every_single_cut_gives_the_same(text):
+    want = plain("all", text).texts[0]
+    for cut in range(len(text) + 1):
+        assert stream("all", [text[:cut], text[cut:]])[0] == want
+
+
+def test_text_that_begins_no_match_goes_out_at_once():
+    gate = OutputGate(STAGE.run, "terms")
+    assert step(gate.push("Hello there, this is fine")) == "Hello there, this is fine"
+    assert step(gate.push(" assist")) == " assist"
+    assert step(gate.push(" the laun")) == " the "
+    assert step(gate.push("dry")) == "laundry"
+    assert step(gate.finish()) == ""
+
+
+def test_without_rules_nothing_is_held_back():
+    gate = OutputGate(STAGE.run, "none")
+    assert step(gate.push("bom")) == "bom"
+    assert step(gate.push("b &#9")) == "b &#9"
+
+
+@given(text=PLAIN_TEXTS)
+@settings(max_examples=10, deadline=None)
+def test_no_more_is_held_back_than_the_longest_term(text):
+    longest = STAGE.hold_back_chars("terms")
+    gate = OutputGate(STAGE.run, "terms")
+    taken = ""
+    for char in text:
+        taken += char
+        step(gate.push(char))
+        held = len(taken) - (gate.released_chars)
+        # Blanks that surround a held match, and those between single letters, are not visible characters.
+        assert sum(not c.isspace() and c not in "-_.*," for c in taken[len(taken) - held :]) <= longest
+
+
+def test_the_cost_of_a_stream_is_linear():
+    judged = 0
+
+    def judge(request):
+        nonlocal judged
+        judged += len(request.context) + len(request.texts[0])
+        return STAGE.run(request)
+
+    gate = OutputGate(judge, "all")
+    pieces = ["the bomb ", "launch co", "de q ", " " * 50, "xyxyxyxy", "abababab", "\n"] * 20
+    for piece in pieces:
+        step(gate.push(piece))
+    step(gate.finish())
+    assert judged < len(pieces) * 800
+
+
+def test_a_blocked_stream_keeps_what_it_found_and_names_no_text():
+    gate = OutputGate(STAGE.run, "block")
+    assert step(gate.push("Take the ")) == "Take the "
+    assert step(gate.push("bo")) == ""
+    with pytest.raises(GuardrailBlocked) as caught:
+        step(gate.push("mb."))
+    assert (gate.action, [(f.start, f.end) for f in gate.findings]) == ("block", [(9, 13)])
+    assert "bomb" not in str(caught.value)
+
+
+def test_findings_are_counted_by_category():
+    _, gate = stream("terms", ["a bomb, an ass", " and code. 炸", "弹!"])
+    assert gate.categories == {"weapons": 2, "noted": 1, "zh": 1}
+
+
+async def test_a_judge_may_be_a_coroutine_function():
+    async def judge(request):
+        return STAGE.run(request)
+
+    gate = OutputGate(judge, "terms")
+    assert await gate.push("one bo") + await gate.push("mb two") + await gate.finish() == "one [redacted] two"
