@@ -105,8 +105,8 @@ def _prepare_models(data: Path, progress: Progress) -> None:
     from app.ops.models import prepare_chat_model, prepare_embedder
 
     progress.say(f"preparing the models under {data / 'models'}")
-    prepare_chat_model(data / "models")
-    prepare_embedder(data / "models")
+    prepare_chat_model(data / "models" / "smollm2")
+    prepare_embedder(data / "models" / "e5-small")
 
 
 def _index(cluster: LocalCluster, config: LocalConfig, progress: Progress, stop: threading.Event) -> None:

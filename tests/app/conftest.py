@@ -13,8 +13,8 @@ def models() -> Path:
     from app.ops.models import prepare_chat_model, prepare_embedder
 
     folder = ROOT / ".baton" / "models"
-    prepare_chat_model(folder)
-    prepare_embedder(folder)
+    prepare_chat_model(folder / "smollm2")
+    prepare_embedder(folder / "e5-small")
     return folder
 
 
