@@ -106,3 +106,11 @@ def test_float16_keeps_dot_products_within_a_thousandth():
     rows /= np.linalg.norm(rows, axis=1, keepdims=True)
     read, _ = decode_tokens([encode_tokens(rows)], 384)
     assert np.abs(read @ rows.T - rows @ rows.T).max() < 1e-3
+
+
+def test_every_finite_float16_is_read_exactly():
+    every = np.arange(2**16, dtype=np.uint16).view(np.float16)
+    finite = every[np.isfinite(every)]
+    read, _ = decode_tokens([finite.tobytes()], 1)
+    np.testing.assert_array_equal(read[:, 0], finite.astype(np.float32))
+    assert np.signbit(read[:, 0]).tolist() == np.signbit(finite).tolist()
