@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import Counter, defaultdict
-from collections.abc import AsyncIterator, Iterator, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Iterator, Mapping
 from contextlib import aclosing, contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -74,7 +74,7 @@ class Answering:
 
     # --- before the first piece -------------------------------------------------------------------------------------
 
-    async def events(self) -> AsyncIterator[ChatEvent]:
+    async def events(self) -> AsyncGenerator[ChatEvent, None]:
         """Yield ``Started``, the deltas that passed the guardrail, and ``Finished``."""
         self.job = await self._judged_input()
         retrieved = self._retrieve()
@@ -173,7 +173,7 @@ class Answering:
 
     # --- the stream -------------------------------------------------------------------------------------------------
 
-    async def _generated(self, prompt: Prompt | None, choices: list[OutgoingChoice]) -> AsyncIterator[ChatEvent]:
+    async def _generated(self, prompt: Prompt | None, choices: list[OutgoingChoice]) -> AsyncGenerator[ChatEvent, None]:
         first = True
         with self._timed("generator"):
             async with aclosing(self.stages.generator.run(self._generate_request(prompt, len(choices)))) as deltas:
@@ -239,9 +239,8 @@ class Answering:
         self, report: Report, prompt: Prompt | None, retrieved: Pending | None, choices: list[OutgoingChoice]
     ) -> Finished:
         self.milliseconds["total"] = (time.monotonic() - self.started) * 1000
-        for direction, verdicts in _output_verdicts(choices).items():
-            for verdict in verdicts:
-                self._note(direction, verdict)
+        for gate in (gate for choice in choices for gate in choice.gates):
+            self._note("output", Verdict(gate.action, tuple(gate.findings), (), failed_open=gate.failed_open))
         flags: dict[str, Any] = {}
         contexts = None
         if prompt is not None and retrieved is not None:
@@ -306,10 +305,6 @@ def _enforced(response_format: Mapping[str, Any] | None) -> Mapping[str, Any] | 
     if response_format is not None and response_format.get("json_schema", {}).get("strict") is False:
         return None
     return response_format
-
-
-def _output_verdicts(choices: list[OutgoingChoice]) -> Mapping[Direction, list[Verdict]]:
-    return {"output": [verdict for choice in choices for gate in choice.gates for verdict in gate.verdicts()]}
 
 
 def _best(report: Report, choices: list[OutgoingChoice]) -> tuple[Report, list[Delta]]:

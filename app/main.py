@@ -51,7 +51,7 @@ def build_pipeline(args: dict[str, Any]) -> Application:
 
 
 def build_model(args: dict[str, Any]) -> Application:
-    """Build one model's application, with one deployment: ``generator``. ``args`` are ``ray.serve.llm``'s ``LLMConfig``."""
+    """Build one model's application with its deployment ``generator``; ``args`` are ``ray.serve.llm``'s ``LLMConfig``."""
     from ray.serve.llm import LLMConfig, build_llm_deployment
 
     from app.deployments.generator import GeneratorServer

@@ -62,7 +62,7 @@ class OutgoingChoice:
                     if (rest := await gate.finish())
                 ]
         except GuardrailBlocked:
-            released += self._gate.take_safe_prefix()
+            released += self._gate.tail
             finish = BLOCKED
         return self._outgoing(delta, released, tool_calls, finish)
 
@@ -98,10 +98,10 @@ class OutgoingChoice:
             self._held.append((start, entry))
 
     def _released_logprobs(self) -> tuple[Mapping[str, Any], ...]:
-        if any(gate.redacted for gate in self.gates) or self.finish_reason == BLOCKED:
+        if self.finish_reason == BLOCKED or any(gate.action == "redact" for gate in self.gates):
             self._held.clear()
             return ()
-        through = self._received_chars - self._gate.pending_chars
+        through = self._gate.released_chars
         ready = [entry for end, entry in self._held if end <= through or self.finish_reason is not None]
         del self._held[: len(ready)]
         return tuple(ready)

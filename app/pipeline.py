@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
 from contextlib import aclosing
 from typing import Any
 
@@ -34,7 +34,7 @@ class Pipeline:
         self._admission = admission
         self._readiness_probe = readiness_probe
 
-    async def chat(self, job: ChatJob) -> AsyncIterator[ChatEvent]:
+    async def chat(self, job: ChatJob) -> AsyncGenerator[ChatEvent, None]:
         """Answer a job; see :meth:`app.jobs.PipelinePort.chat`."""
         await self._admit(job.deadline)
         answering = Answering(self._stages, job)

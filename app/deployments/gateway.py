@@ -31,7 +31,7 @@ _GENERATOR_DEPLOYMENT = "generator"
 class Gateway:
     """Serves the API. ``handles`` are the stages that have deployments of their own."""
 
-    async def __init__(self, shape: dict[str, Any], handles: dict[str, Any]) -> None:  # type: ignore[misc] - Serve awaits it
+    async def __init__(self, shape: dict[str, Any], handles: dict[str, Any]) -> None:  # type: ignore[misc]  # Serve awaits it
         self._shape = PipelineShape.parse(shape, "pipeline")
         self._metrics: Metrics = RayMetrics()
         self._settings: GatewayConfig | None = None

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from app.config.answers import AssemblerConfig, ModelWindow, PostprocessorConfig
+from app.config.base import Config
 from app.config.guardrail import GuardrailConfig
 from app.config.pipeline import PipelineShape, StageShape
 from app.config.retrieval import RetrieverConfig
@@ -15,7 +17,7 @@ from app.messages import Retrieved
 from app.metrics import Metrics, RayMetrics
 
 STAGE_NAMES = ("guardrail", "retriever", "assembler", "postprocessor")
-SETTINGS = {
+SETTINGS: Mapping[str, type[Config]] = {
     "guardrail": GuardrailConfig,
     "retriever": RetrieverConfig,
     "assembler": AssemblerConfig,
@@ -57,7 +59,7 @@ def build_runner(name: str, shape: PipelineShape, metrics: Metrics) -> StageRunn
 class StageDeployment:
     """One stage as a Serve deployment: starts it, hands it settings and requests, counts what it is handed."""
 
-    async def __init__(self, name: str, shape: dict[str, Any]) -> None:  # type: ignore[misc] - Serve awaits it
+    async def __init__(self, name: str, shape: dict[str, Any]) -> None:  # type: ignore[misc]  # Serve awaits it
         self._name = name
         metrics = RayMetrics()
         self._meter = HandoffMeter(metrics)

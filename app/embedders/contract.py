@@ -17,8 +17,8 @@ class Encoded:
     """The embeddings of ``n`` texts.
 
     ``vectors``: float32 ``(n, dimension)``, L2-normalised.
-    ``tokens``: float32 ``(total_tokens, dimension)``, each row L2-normalised; rows ``offsets[i]:offsets[i+1]`` belong to
-    text ``i``; special tokens and the model's own prefix ("query: ") are left out. Empty when not asked for.
+    ``tokens``: float32 ``(total_tokens, dimension)``, each row L2-normalised; rows ``offsets[i]:offsets[i+1]`` belong
+    to text ``i``; special tokens and the model's own prefix ("query: ") are left out. Empty when not asked for.
     ``offsets``: int64 ``(n + 1,)``.
     ``truncated``: bool ``(n,)``, true where a text was longer than the embedder's window.
     """

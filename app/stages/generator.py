@@ -6,7 +6,7 @@ events in mid-stream. This module is the one place that turns them into deltas a
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Mapping
 from contextlib import aclosing
 from typing import Any, Literal, Protocol
 
@@ -43,7 +43,7 @@ class Generator:
     def __init__(self, engines: Mapping[str, Engine]) -> None:
         self._engines = engines
 
-    async def run(self, request: GenerateRequest) -> AsyncIterator[Delta]:
+    async def run(self, request: GenerateRequest) -> AsyncGenerator[Delta, None]:
         """Yield deltas; the one with ``usage`` set is the last and has index -1.
 
         Raises errors of ``app.errors``, before the first delta wherever the engine allows it.
@@ -58,7 +58,7 @@ class Generator:
                     yield delta
 
 
-async def _flatten(stream: AsyncIterator[Any]) -> AsyncIterator[Any]:
+async def _flatten(stream: AsyncIterator[Any]) -> AsyncGenerator[Any, None]:
     try:
         async for item in stream:
             for part in item if isinstance(item, list) else (item,):
