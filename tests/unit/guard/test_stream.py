@@ -123,6 +123,25 @@ def test_a_stream_is_blocked_where_the_plain_text_is(text, cuts):
         assert not blocked
 
 
+def visible(policy, pieces):
+    """What the caller of a stream gets to see, blocked or not."""
+    gate = OutputGate(STAGE.run, policy)
+    seen = ""
+    try:
+        for piece in pieces:
+            seen += step(gate.push(piece))
+        return seen + step(gate.finish())
+    except GuardrailBlocked:
+        return seen + gate.tail
+
+
+@given(text=TEXTS, cuts=CUTS, each_char=st.booleans())
+@settings(max_examples=15, deadline=None)
+def test_a_blocked_stream_ends_at_the_same_place_however_it_is_cut(text, cuts, each_char):
+    want = visible("block", [text])
+    assert visible("block", list(text) if each_char else split(text, cuts)) == want
+
+
 @given(text=TEXTS)
 @settings(max_examples=3, deadline=None)
 def test_every_single_cut_gives_the_same(text):
@@ -183,6 +202,7 @@ def test_a_blocked_stream_keeps_what_it_found_and_names_no_text():
     with pytest.raises(GuardrailBlocked) as caught:
         step(gate.push("mb."))
     assert (gate.action, [(f.start, f.end) for f in gate.findings]) == ("block", [(9, 13)])
+    assert gate.tail == ""
     assert "bomb" not in str(caught.value)
 
 
