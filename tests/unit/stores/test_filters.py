@@ -1,7 +1,7 @@
 """The filter language: what is taken, what it means, what is refused and where."""
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from app.errors import InvalidRequest
@@ -105,6 +105,7 @@ def test_meaning(raw, metadata, expected):
     assert matches(parse_filter(raw), metadata) is expected
 
 
+@settings(max_examples=30, deadline=None)
 @given(st.text(st.characters(exclude_categories=["Cs"])))
 def test_text_literals_cannot_be_left(value):
     literal = lancedb_sql.text_literal(value)
@@ -113,6 +114,7 @@ def test_text_literals_cannot_be_left(value):
     assert literal[1:-1].replace("''", "'") == value
 
 
+@settings(max_examples=30, deadline=None)
 @given(st.floats(allow_nan=False, allow_infinity=False))
 def test_number_literals_keep_the_number(value):
     literal = lancedb_sql.number_literal(value)
@@ -129,6 +131,7 @@ def test_postgres_gets_values_only_as_parameters(hostile):
     assert values.count(hostile) == 7
 
 
+@settings(max_examples=30, deadline=None)
 @given(st.lists(st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"), min_size=1), max_size=5))
 def test_lexemes_are_quoted(terms):
     for literal, term in zip(pgvector_sql.tsquery_literals(terms), terms, strict=True):

@@ -5,7 +5,7 @@ import pickle
 import numpy as np
 import pyarrow as pa
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from app.messages import PASSAGE_COLUMNS
@@ -35,6 +35,7 @@ def test_columns_and_types():
     assert all(column.num_chunks == 1 for column in table.columns)
 
 
+@settings(max_examples=30, deadline=None)
 @given(st.lists(st.integers(0, 5), max_size=6), st.data())
 def test_token_matrix_gives_each_passage_its_rows(counts, data):
     table, matrices = table_of(*counts)
