@@ -14,7 +14,7 @@ from app.answering import Stages
 from app.api.application import build_api
 from app.config.gateway import GatewayConfig
 from app.config.pipeline import PipelineSettings, PipelineShape
-from app.deployments.runner import StageRunner, refused
+from app.deployments.runner import refused
 from app.deployments.stages import STAGE_NAMES, build_runner, stage_shape
 from app.errors import ConfigError, StageUnavailable
 from app.handles import Admission, LocalCall, RemoteCall, RemoteEngine, StageCall
@@ -35,9 +35,8 @@ class Gateway:
         self._shape = PipelineShape.parse(shape, "pipeline")
         self._metrics: Metrics = RayMetrics()
         self._settings: GatewayConfig | None = None
-        self._runners = {
-            name: build_runner(name, self._shape, self._metrics) for name in STAGE_NAMES if name not in handles
-        }
+        self._stage_settings: PipelineSettings | None = None
+        self._runners = {name: build_runner(name, self._shape) for name in STAGE_NAMES if name not in handles}
         await asyncio.gather(*(runner.start() for runner in self._runners.values()))
         self._pipeline = Pipeline(self._stages(handles), self._admission(), Readiness(self._shape).probe)
 
@@ -79,22 +78,31 @@ class Gateway:
         try:
             settings = PipelineSettings.parse(user_config, "settings")
             gateway = settings.gateway(self._shape)
+            await self._configure_stages(settings)
         except ConfigError as error:
             if self._settings is None:
                 raise
             refused("gateway", error, self._metrics)
             return
-        for name, runner in self._runners.items():
-            await _configure(runner, getattr(settings, name))
         self._settings = gateway
+
+    async def _configure_stages(self, settings: PipelineSettings) -> None:
+        """Configure all stages of this process or, when one refuses, none."""
+        changed: list[str] = []
+        try:
+            for name, runner in self._runners.items():
+                await runner.configure(getattr(settings, name))
+                changed.append(name)
+        except ConfigError:
+            if self._stage_settings is not None:
+                for name in changed:
+                    await self._runners[name].configure(getattr(self._stage_settings, name))
+            raise
+        self._stage_settings = settings
 
     def check_health(self) -> None:
         """Raise when the gateway cannot serve, so that Serve replaces the replica."""
         self._current_settings()
-
-
-async def _configure(runner: StageRunner, settings: Any) -> None:
-    await runner.configure(settings)
 
 
 def _finder(application: str) -> Callable[[], Any]:

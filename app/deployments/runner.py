@@ -18,7 +18,7 @@ from ray import serve
 
 from app.config.guardrail import GuardrailConfig
 from app.config.pipeline import BatchingShape
-from app.errors import BatonError, ConfigError, InvalidRequest
+from app.errors import ConfigError, InvalidRequest
 from app.messages import JudgeRequest, RetrievalQuery, Retrieved, Verdict
 from app.metrics import Metrics
 
@@ -32,29 +32,17 @@ _INLINE_CHARS = 4096
 class StageRunner:
     """Runs ``stage.run`` in ``threads`` threads."""
 
-    def __init__(self, stage: Any, threads: int, metrics: Metrics) -> None:
+    def __init__(self, stage: Any, threads: int) -> None:
         self.stage = stage
-        self._metrics = metrics
         self._threads = ThreadPoolExecutor(threads, thread_name_prefix=f"baton-{stage.name}")
-        self._configured = False
 
     async def start(self) -> None:
         """Load the stage."""
         await self._off_loop(self.stage.start)
 
     async def configure(self, settings: Any) -> None:
-        """Hand new settings to the stage.
-
-        The first settings must be right: :class:`ConfigError` stops the start. Later ones that are refused leave the
-        old ones in force; that is logged and counted, and the replica goes on serving.
-        """
-        try:
-            await self._off_loop(self.stage.configure, settings)
-        except ConfigError as error:
-            if not self._configured:
-                raise
-            refused(self.stage.name, error, self._metrics)
-        self._configured = True
+        """Hand new settings to the stage. Raises :class:`app.errors.ConfigError`; the old ones then stay in force."""
+        await self._off_loop(self.stage.configure, settings)
 
     async def run(self, request: Any, payload: Any = None) -> Any:
         """Run the stage on one request."""
@@ -75,7 +63,7 @@ class StageRunner:
         return await asyncio.get_running_loop().run_in_executor(self._threads, partial(work, *arguments))
 
 
-def refused(deployment: str, error: BatonError, metrics: Metrics) -> None:
+def refused(deployment: str, error: ConfigError, metrics: Metrics) -> None:
     """Say that a live configuration was refused and that the old one stays in force."""
     log.error("%s: new settings refused, the old ones stay in force: %s", deployment, error)
     metrics.add("baton_config_refused_total", deployment=deployment)
@@ -106,8 +94,8 @@ class GuardrailRunner(StageRunner):
 class RetrieverRunner(StageRunner):
     """Gathers questions that arrive together into one call of the embedder (Serve's dynamic batching)."""
 
-    def __init__(self, stage: Any, shape: BatchingShape, metrics: Metrics) -> None:
-        super().__init__(stage, shape.threads, metrics)
+    def __init__(self, stage: Any, shape: BatchingShape) -> None:
+        super().__init__(stage, shape.threads)
         self._batched = serve.batch(
             max_batch_size=shape.max_batch_size,
             batch_wait_timeout_s=shape.batch_wait_seconds,

@@ -10,11 +10,11 @@ from app.config.base import Config
 from app.config.guardrail import GuardrailConfig
 from app.config.pipeline import PipelineShape, StageShape
 from app.config.retrieval import RetrieverConfig
-from app.deployments.runner import GuardrailRunner, RetrieverRunner, StageRunner
-from app.errors import StageUnavailable
+from app.deployments.runner import GuardrailRunner, RetrieverRunner, StageRunner, refused
+from app.errors import ConfigError
 from app.handoff import HandoffMeter
 from app.messages import Retrieved
-from app.metrics import Metrics, RayMetrics
+from app.metrics import RayMetrics
 
 STAGE_NAMES = ("guardrail", "retriever", "assembler", "postprocessor")
 SETTINGS: Mapping[str, type[Config]] = {
@@ -31,18 +31,18 @@ def stage_shape(shape: PipelineShape, name: str) -> StageShape:
     return found
 
 
-def build_runner(name: str, shape: PipelineShape, metrics: Metrics) -> StageRunner:
+def build_runner(name: str, shape: PipelineShape) -> StageRunner:
     """Build the stage called ``name`` with its default settings, not yet started."""
     threads = stage_shape(shape, name).threads
     if name == "guardrail":
         from app.stages.guardrail import Guardrail
 
-        return GuardrailRunner(Guardrail(GuardrailConfig()), threads, metrics)
+        return GuardrailRunner(Guardrail(GuardrailConfig()), threads)
     if name == "retriever":
         from app.stages.retriever import Retriever, RetrieverStructure
 
         structure = RetrieverStructure(store=shape.store, embedder=shape.embedder, chunking=shape.chunking)
-        return RetrieverRunner(Retriever(structure, RetrieverConfig()), shape.stages.retriever, metrics)
+        return RetrieverRunner(Retriever(structure, RetrieverConfig()), shape.stages.retriever)
     if name == "assembler":
         from app.stages.assembler import Assembler
 
@@ -50,10 +50,10 @@ def build_runner(name: str, shape: PipelineShape, metrics: Metrics) -> StageRunn
             model: ModelWindow(tokenizer=served.tokenizer, context_tokens=served.context_tokens)
             for model, served in shape.models.items()
         }
-        return StageRunner(Assembler(windows, AssemblerConfig()), threads, metrics)
+        return StageRunner(Assembler(windows, AssemblerConfig()), threads)
     from app.stages.postprocessor import Postprocessor
 
-    return StageRunner(Postprocessor(shape.embedder, PostprocessorConfig()), threads, metrics)
+    return StageRunner(Postprocessor(shape.embedder, PostprocessorConfig()), threads)
 
 
 class StageDeployment:
@@ -61,15 +61,24 @@ class StageDeployment:
 
     async def __init__(self, name: str, shape: dict[str, Any]) -> None:  # type: ignore[misc]  # Serve awaits it
         self._name = name
-        metrics = RayMetrics()
-        self._meter = HandoffMeter(metrics)
-        self._runner = build_runner(name, PipelineShape.parse(shape, "pipeline"), metrics)
+        self._metrics = RayMetrics()
+        self._meter = HandoffMeter(self._metrics)
+        self._runner = build_runner(name, PipelineShape.parse(shape, "pipeline"))
         await self._runner.start()
-        self._healthy = True
+        self._configured = False
 
     async def reconfigure(self, settings: Any) -> None:
-        """Take new settings (Serve's ``user_config``); refused ones leave the old ones in force."""
-        await self._runner.configure(SETTINGS[self._name].parse(settings, self._name))
+        """Take new settings (Serve's ``user_config``).
+
+        At start wrong settings stop the replica; later ones are refused, logged and counted, and the old ones stay.
+        """
+        try:
+            await self._runner.configure(SETTINGS[self._name].parse(settings, self._name))
+        except ConfigError as error:
+            if not self._configured:
+                raise
+            refused(self._name, error, self._metrics)
+        self._configured = True
 
     async def run(self, request: Any, payload: Retrieved | None = None) -> Any:
         """Run the stage on one request; ``payload`` arrives by reference."""
@@ -80,8 +89,3 @@ class StageDeployment:
     async def manage(self, method: str, *arguments: Any) -> Any:
         """Call another method of the stage."""
         return await self._runner.manage(method, *arguments)
-
-    def check_health(self) -> None:
-        """Raise when the stage cannot serve, so that Serve replaces the replica."""
-        if not getattr(self, "_healthy", False):
-            raise StageUnavailable(f"The {self._name} has not started.", self._name)

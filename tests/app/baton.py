@@ -91,7 +91,9 @@ class Baton:
     def chat(self, content="hi", **body) -> httpx.Response:
         """Ask without retrieval unless the body says otherwise."""
         messages = content if isinstance(content, list) else [{"role": "user", "content": content}]
-        return self.http.post("/v1/chat/completions", json={"model": MODEL, "max_tokens": 8, "messages": messages} | body)
+        return self.http.post(
+            "/v1/chat/completions", json={"model": MODEL, "max_tokens": 8, "messages": messages} | body
+        )
 
     def open_stream(self, body: dict):
         """Return a raw connection and its response, for tests that hang up."""
@@ -121,5 +123,3 @@ def events(body: bytes) -> list[bytes]:
     """Return the data of each server-sent event; events end at blank lines and nowhere else."""
     frames = [frame for frame in body.replace(b"\r\n", b"\n").split(b"\n\n") if frame.strip()]
     return [frame.removeprefix(b"data:").strip() for frame in frames if frame.startswith(b"data:")]
-
-

@@ -41,7 +41,11 @@ def filled(value):
 @pytest.fixture(scope="module")
 def collections(baton):
     """The collections that the cases name: filled, empty, of another vector size, half written, hostile."""
-    put(baton, "probe", [{"text": "The zebra note has the code word ZEBRA-77."}, {"text": "Lions sleep."}, {"text": "x"}])
+    put(
+        baton,
+        "probe",
+        [{"text": "The zebra note has the code word ZEBRA-77."}, {"text": "Lions sleep."}, {"text": "x"}],
+    )
     put(baton, "empty", [])
     put(baton, "evil", [json.loads(line) for line in (CASES / "evil_documents.jsonl").read_text().splitlines()])
     index = baton.data / "index"
