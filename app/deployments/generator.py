@@ -6,6 +6,7 @@ classes nor its imports (half a minute of CPU time and 700 MB per process).
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator
 from contextlib import aclosing
 from typing import Any
@@ -17,6 +18,12 @@ from ray.serve.llm.openai_api_models import ChatCompletionRequest, CompletionReq
 
 class GeneratorServer(LLMServer):  # type: ignore[misc]
     """Adds one streaming method to the stock server; everything else stays as it is."""
+
+    async def __del__(self) -> None:
+        """Stop the engine's own processes; killed with the replica they leave 400 MB in shared memory behind."""
+        client = getattr(getattr(self, "engine", None), "_engine_client", None)
+        if client is not None:
+            await asyncio.to_thread(client.shutdown)
 
     async def generate(self, kind: str, body: dict[str, Any]) -> AsyncIterator[list[Any]]:
         """Yield lists of SSE strings and ``{"error": {message, type, param, code}}`` mappings.

@@ -109,18 +109,21 @@ def test_questions_are_not_copied_from_documents() -> None:
             assert not any(question in body for body in bodies), question
 
 
+def read_profile(name: str) -> ProfileConfig:
+    local = yaml.safe_load((SAMPLES.parent / "config" / "local.yaml").read_text("utf-8"))
+    return ProfileConfig.parse(local["settings"]["profiles"][name], name)
+
+
 @pytest.mark.parametrize("collection", ["docs", "shop"])
 def test_profiles_are_valid_and_search_their_collection(collection: str) -> None:
-    raw = yaml.safe_load((SAMPLES / collection / "profile.yaml").read_text("utf-8"))
-    profile = ProfileConfig.parse({"model": "any", **raw}, collection)
+    profile = read_profile("default" if collection == "docs" else "shopping")
     assert profile.retrieval.enabled
     assert profile.retrieval.collections == (collection,)
     assert len(profile.system_prompt.split()) <= 60
 
 
 def test_shopping_schema_takes_a_product_and_refuses_others() -> None:
-    raw = yaml.safe_load((SAMPLES / "shop" / "profile.yaml").read_text("utf-8"))
-    response_format = openai_json(ProfileConfig.parse({"model": "any", **raw}, "shop").response_format)
+    response_format = openai_json(read_profile("shopping").response_format)
     assert response_format
     schema = jsonschema_rs.validator_for(response_format["json_schema"]["schema"])
     answer = {"product": "Gramling kitchen scale", "reason": "It weighs in tenths of a gram.", "price": 19.9}
