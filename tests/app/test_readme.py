@@ -1,0 +1,50 @@
+"""Everything that the README shows is run: its shell commands, its Python, and the names it promises."""
+
+import re
+import subprocess
+
+import pytest
+
+from tests.app.baton import ROOT
+
+README = (ROOT / "README.md").read_text("utf-8")
+
+
+def blocks(language):
+    return re.findall(rf"^```{language}\n(.*?)^```", README, re.M | re.S)
+
+
+def here(baton, text):
+    return text.replace("http://127.0.0.1:8000", baton.base).replace("make ask", f'make ask ARGS="--url {baton.base}"')
+
+
+@pytest.mark.parametrize("command", blocks("sh"))
+def test_shell_commands_do_what_they_say(baton, command):
+    done = subprocess.run(here(baton, command), shell=True, cwd=ROOT, capture_output=True, text=True, timeout=180)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.strip()
+    assert '"error"' not in done.stdout
+
+
+@pytest.mark.parametrize("program", blocks("python"))
+def test_python_examples_run(baton, program, capsys):
+    exec(compile(here(baton, program), "README.md", "exec"), {})
+    answer, citations = capsys.readouterr().out.strip().split("\n", 1)
+    assert '"product"' in answer
+    assert citations.startswith("[")
+
+
+def test_the_announcement_looks_as_shown(baton):
+    (shown,) = blocks("text")
+    for line in shown.splitlines():
+        start = line.split("http")[0].split("]")[-1].strip()
+        assert any(start in said for said in baton.output), line
+
+
+def test_the_two_commands_are_there():
+    assert [block.strip() for block in blocks("console")] == ["$ make run", "$ make test"]
+
+
+def test_files_that_the_readme_names_exist():
+    for name in re.findall(r"\]\(([\w./-]+)\)", README) + re.findall(r"`(config/[\w./]+)`", README):
+        assert (ROOT / name).exists(), name
