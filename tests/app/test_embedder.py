@@ -15,7 +15,6 @@ import pytest
 from app.config.embedder import EmbedderConfig
 from app.embedders.factory import build_embedder
 from app.errors import ConfigError
-from app.ops.models import prepare_chat_model, prepare_embedder
 
 TEXTS = [
     "How do I scale the generator to two GPUs?",
@@ -30,8 +29,8 @@ TEXTS = [
 
 
 @pytest.fixture(scope="module")
-def folder(tmp_path_factory):
-    return prepare_embedder(tmp_path_factory.mktemp("models") / "e5-small")
+def folder(models):
+    return models / "e5-small"
 
 
 @pytest.fixture(scope="module")
@@ -209,11 +208,11 @@ def test_unknown_hub_id_is_refused_without_a_call(monkeypatch):
     assert tries == []
 
 
-def test_chat_model_answers(tmp_path):
+def test_chat_model_answers(models):
     import torch
     from transformers import AutoModelForCausalLM, AutoTokenizer
 
-    folder = prepare_chat_model(tmp_path / "smollm2")
+    folder = models / "smollm2"
     tokenizer = AutoTokenizer.from_pretrained(folder, local_files_only=True)
     model = AutoModelForCausalLM.from_pretrained(folder, local_files_only=True, dtype="auto").eval()
     assert model.dtype == torch.bfloat16
@@ -222,5 +221,5 @@ def test_chat_model_answers(tmp_path):
     assert len(tokenizer("2024", add_special_tokens=False).input_ids) == 4
     messages = [{"role": "user", "content": "What is the capital of France?"}]
     inputs = tokenizer.apply_chat_template(messages, add_generation_prompt=True, return_tensors="pt", return_dict=True)
-    answer = model.generate(**inputs, max_new_tokens=16, do_sample=False)[0]
+    answer = model.generate(**inputs, max_new_tokens=9, do_sample=False)[0]
     assert tokenizer.decode(answer).endswith("The capital of France is Paris.<|im_end|>")
