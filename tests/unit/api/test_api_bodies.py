@@ -153,3 +153,10 @@ def test_depth_is_counted_exactly(layers: list[bool]) -> None:
     if len(layers) > 1:
         with pytest.raises(InvalidRequest, match="nested deeper"):
             read_json(raw, LimitsConfig(max_json_depth=len(layers) - 1))
+
+
+def test_values_are_counted_across_levels() -> None:
+    limits = LimitsConfig(max_json_nodes=5)
+    assert read_json(b'{"a": [1, 2], "b": {"c": 3}}', limits)
+    with pytest.raises(InvalidRequest, match="more than 5 values"):
+        read_json(b'{"a": [1, 2], "b": {"c": 3, "d": 4}}', limits)
