@@ -31,7 +31,7 @@ _FILLER = f"[{_GAP_CHARS}{re.escape(_ORNAMENTS)}]"
 #: It begins with a plain class, which the engine looks for quickly.
 _STRETCH = re.compile(f"{_FILLER}(?:{_FILLER}++|(?<={GONE})|(?<={UNSPACED}.)(?={UNSPACED}))")
 
-_VOICED = "[\u3046-\u30fd\uff73-\uff8e]"
+_VOICED = "[\u3046-\u3096\u309d\u30a6-\u30fd\uff73-\uff8e]"
 _REWRITE = re.compile(
     r"&(?:#[0-9]{1,7};?|#[xX][0-9a-fA-F]{1,6};?|[A-Za-z][A-Za-z0-9]{1,24};)"
     r"|\\u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}|\\u[0-9a-fA-F]{4}"

@@ -41,6 +41,8 @@ class Run:
 def squeeze(term: str) -> str | None:
     """Return a term's form as single letters put together, None when it holds anything but letters and blanks."""
     letters = term.replace(" ", "")
+    if letters.isascii():
+        return letters if letters.isalnum() else None
     return letters if all(_is_letter(char) for char in letters) else None
 
 

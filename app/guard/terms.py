@@ -160,6 +160,8 @@ def spellings(term: str) -> set[str]:
 
 
 def _forms(term: str) -> set[str]:
+    if term.isascii() and term.isalnum():  # most of a long list: nothing to fold but the case
+        return {term.lower()}
     forms = {skeleton(spelling).text.strip() for spelling in spellings(term)}
     forms.discard("")
     if not forms:
