@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any, Literal, Self
+from typing import Literal, Self
 
 from pydantic import Field, model_validator
 
 from app.config.base import Config
-from app.messages import RetrievalQuery
-
-Mode = Literal["hybrid", "vector", "text"]
 
 
 class StoreConfig(Config):
@@ -38,48 +34,17 @@ class StoreConfig(Config):
 
 
 class RetrieverConfig(Config):
-    """How to search. Changes in place, with nothing restarted."""
+    """What a question may ask of the search. Changes in place, with nothing restarted.
 
-    top_k: int = Field(default=4, ge=1)
-    """Passages meant for the prompt when the request names no number."""
-    candidates: int = Field(default=64, ge=1)
-    """Passages fetched with their token embeddings."""
+    How a profile searches stands in the profile (``app/config/gateway.py``: ``RetrievalDefaults``).
+    """
+
     max_top_k: int = Field(default=64, ge=1, le=1000)
     """The most a request may ask for as ``top_k``."""
     max_candidates: int = Field(default=256, ge=1, le=4096)
     """The most a request may ask for as ``candidates``."""
     max_collections: int = Field(default=8, ge=1, le=64)
     """The most collections that one question may search."""
-    mode: Mode = "hybrid"
-    """``vector``, ``text``, or both fused by reciprocal rank."""
-    min_score: float | None = Field(default=None, ge=-1.0, le=1.0)
-    """Passages whose cosine similarity to the question is lower are dropped, in every mode."""
-    late_interaction: bool = False
-    """Whether the question's tokens reorder the candidates (MaxSim)."""
-
-    @model_validator(mode="after")
-    def _within_caps(self) -> Self:
-        if self.top_k > self.max_top_k:
-            raise ValueError("topK must not exceed maxTopK")
-        if self.candidates > self.max_candidates:
-            raise ValueError("candidates must not exceed maxCandidates")
-        return self
-
-    def query(self, text: str, collections: tuple[str, ...], given: Mapping[str, Any]) -> RetrievalQuery:
-        """Return the query for a question: these settings, overridden by what the request gave (None = not given).
-
-        ``given`` may hold ``top_k``, ``candidates``, ``filter``, ``mode``, ``min_score``, ``late_interaction``.
-        ``candidates`` grows to ``top_k`` where that is larger.
-        """
-        chosen: dict[str, Any] = {
-            "top_k": self.top_k,
-            "candidates": self.candidates,
-            "mode": self.mode,
-            "min_score": self.min_score,
-            "late_interaction": self.late_interaction,
-        } | {key: value for key, value in given.items() if value is not None}
-        chosen["candidates"] = max(chosen["candidates"], chosen["top_k"])
-        return RetrievalQuery(text=text, collections=collections, **chosen)
 
 
 class ChunkingConfig(Config):

@@ -6,6 +6,7 @@ events in mid-stream. This module is the one place that turns them into deltas a
 
 from __future__ import annotations
 
+import re
 from collections.abc import AsyncGenerator, AsyncIterator, Mapping
 from contextlib import aclosing
 from typing import Any, Literal, Protocol
@@ -158,6 +159,10 @@ def engine_error(error: Mapping[str, Any]) -> BatonError:
     return EngineFailed("The engine gave up on this request.", STAGE)
 
 
+#: Where the engine's grammar compiler was built, and when it spoke: nothing that a caller could use.
+_COMPILER_PREFIX = re.compile(r"\[\d\d:\d\d:\d\d\] \S+?:\d+: ")
+
+
 def _first_line(message: str) -> str:
     line = message.splitlines()[0] if message else ""
-    return line[:300]
+    return _COMPILER_PREFIX.sub("", line)[:300]

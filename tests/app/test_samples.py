@@ -12,7 +12,7 @@ from app.embedders.factory import build_embedder
 from app.ingestion.documents import Document
 from app.ingestion.indexer import Indexer
 from app.ingestion.readers import read_documents
-from app.messages import Retrieved
+from app.messages import RetrievalQuery, Retrieved
 from app.stages.retriever import Retriever, RetrieverStructure
 from app.stores.build import build_store
 from app.stores.filters import matches, parse_filter
@@ -48,7 +48,9 @@ def retriever(models: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterato
 
 
 def ask(retriever: Retriever, collection: str, row: dict[str, object]) -> Retrieved:
-    return retriever.run(RetrieverConfig().query(str(row["question"]), (collection,), {"filter": row.get("filter")}))
+    return retriever.run(
+        RetrievalQuery(str(row["question"]), (collection,), top_k=4, candidates=64, filter=row.get("filter"))
+    )
 
 
 def first_document(found: Retrieved) -> str:
@@ -90,7 +92,7 @@ def test_both_collections_are_whole_and_passages_short(retriever: Retriever) -> 
     found = {info["name"]: info for info in retriever.list_collections()}
     assert found["docs"]["documents"] == len(list((SAMPLES / "docs").glob("*/*.md")))
     assert found["shop"]["documents"] == found["shop"]["passages"] == 60
-    passages = retriever.run(RetrieverConfig().query("Baton", ("docs",), {"candidates": 256})).passages
+    passages = retriever.run(RetrievalQuery("Baton", ("docs",), top_k=4, candidates=256)).passages
     assert passages.num_rows == found["docs"]["passages"]
     tokens = [len(item) for item in passages["token_embeddings"]]
     assert max(tokens) <= 180, max(tokens)

@@ -112,3 +112,8 @@ def test_engine_errors_become_ours(error, expected):
     assert type(translated) is expected
     assert translated.stage == "generator"
     assert "Traceback" not in str(translated)
+
+
+def test_the_compilers_own_place_is_not_shown():
+    message = "Failed to make a grammar: [22:41:25] /build/src/compiler.cc:49: Unsupported type"
+    assert str(engine_error({"message": message, "code": 400})) == "Failed to make a grammar: Unsupported type"

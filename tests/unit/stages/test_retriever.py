@@ -66,7 +66,8 @@ def animals(stage):
 
 
 def ask(text="zebra", *collections, **given):
-    return RetrieverConfig().query(text, collections or ("animals",), given)
+    defaults = {"top_k": 4, "candidates": 64}
+    return RetrievalQuery(text, collections or ("animals",), **(defaults | given))
 
 
 def ids(found):
@@ -250,17 +251,11 @@ def test_settings_change_whole_or_not_at_all(animals):
     animals.configure({"maxTopK": 5})
     with pytest.raises(InvalidRequest, match="from 1 to 5"):
         animals.run(ask(top_k=6))
-    for wrong in ({"maxTopK": 2, "topK": 3}, {"unknown": 1}, {"mode": "x"}):
+    for wrong in ({"maxTopK": 0}, {"unknown": 1}, {"maxCandidates": "x"}):
         with pytest.raises(ConfigError):
             animals.configure(wrong)
     with pytest.raises(InvalidRequest, match="from 1 to 5"):
         animals.run(ask(top_k=6))
-
-
-def test_defaults_give_way_to_the_request():
-    settings = RetrieverConfig(top_k=3, candidates=10, min_score=0.2)
-    query = settings.query("q", ("c",), {"top_k": 20, "mode": "text", "filter": None})
-    assert (query.top_k, query.candidates, query.mode, query.min_score, query.filter) == (20, 20, "text", 0.2, None)
 
 
 def test_management(animals):
