@@ -53,31 +53,6 @@ class AssemblerConfig(Config):
         return self
 
 
-class SchemaLimits(Config):
-    """What a caller's JSON schema may ask for; beyond it the request is refused before any grammar is compiled."""
-
-    max_bytes: int = Field(default=32_768, ge=2)
-    """Size of the schema as compact JSON, in bytes."""
-
-    max_depth: int = Field(default=32, ge=1)
-    """Nesting of objects and lists in the schema document."""
-
-    max_properties: int = Field(default=512, ge=1)
-    """Property names in the whole schema."""
-
-    max_enum_values: int = Field(default=512, ge=1)
-    """Values of all ``enum`` lists together."""
-
-    max_repetition: int = Field(default=4096, ge=1)
-    """Value of bounds that unroll a grammar: minItems, maxItems, minLength, maxLength, minProperties, and so on."""
-
-    max_pattern_chars: int = Field(default=512, ge=1)
-    """Length of one regular expression."""
-
-    max_branches: int = Field(default=1024, ge=1)
-    """Ways to reach one place of an answer through anyOf, oneOf, allOf and references."""
-
-
 class PostprocessorConfig(Config):
     """How answers are checked, grounded and ranked; may change live."""
 
@@ -87,5 +62,5 @@ class PostprocessorConfig(Config):
     max_sentences: int = Field(default=64, ge=1)
     """Sentences of one answer that are looked at for grounding and citations."""
 
-    citation_threshold: float = Field(default=0.5, ge=0, le=1)
+    citation_threshold: float = Field(default=0.3, ge=0, le=1)
     """Grounding from which a sentence gets the citation of its best passage."""

@@ -84,7 +84,11 @@ class ChatTokenizer:
 
     def control_tokens(self, rendered: str) -> int:
         """Return how many control tokens the tokenizer sees in ``rendered``."""
-        return sum(number in self._control_ids for number in self._encode(rendered).ids)
+        return sum(number in self._control_ids for number in self.encode(rendered))
+
+    def encode(self, text: str) -> list[int]:
+        """Return the token ids of ``text``, nothing added."""
+        return list(self._encode(text).ids)
 
     def _count_segment(self, text: str, limit: int) -> int:
         total = 0

@@ -53,13 +53,18 @@ class Assembler:
         Raises :class:`ContextLengthExceeded` naming the numbers, :class:`InvalidRequest` when the model's template
         refuses the turns, :class:`ModelNotFound`.
         """
-        tokenizer = self._tokenizers.get(request.model)
-        if tokenizer is None:
-            raise ModelNotFound(f"no model is called {bounded(request.model)}", self.name, "model")
+        tokenizer = self.tokenizer(request.model)
         _check_tools(request, tokenizer)
         conversation = read_conversation(request.system_prompt, request.messages, tokenizer.neutraliser.clean)
         draft = _Draft(request, conversation, tokenizer, self._settings, self._models[request.model].context_tokens)
         return draft.fit(_read_passages(request, payload))
+
+    def tokenizer(self, model: str) -> ChatTokenizer:
+        """Return the tokenizer of a started model. Raises :class:`ModelNotFound`."""
+        found = self._tokenizers.get(model)
+        if found is None:
+            raise ModelNotFound(f"no model is called {bounded(model)}", self.name, "model")
+        return found
 
     def close(self) -> None:
         """Release the tokenizers."""

@@ -1,0 +1,1 @@
+"""Judging the answer: sentences, grounding, confidence, JSON."""

@@ -1,0 +1,28 @@
+"""Texts about nothing in particular: how near a token comes to them is what an encoder calls near by chance."""
+
+REFERENCE_TEXTS: tuple[str, ...] = (
+    "The meeting was moved to Thursday because the room was taken.",
+    "Please keep the receipt until the end of the month.",
+    "She has lived in a small town near the coast for ten years.",
+    "You can set this option in the file and start the program again.",
+    "The price includes breakfast but not the local tax.",
+    "If the light is red, wait a minute and then try once more.",
+    "Most of the visitors come in summer, when the days are long.",
+    "This value is the number of items that are kept in the list.",
+    "He read the letter twice before he answered it.",
+    "The new version is faster and needs less memory than the old one.",
+    "There are three ways to do this, and each has its use.",
+    "Our team answers questions on working days between nine and five.",
+    "会议改到星期四了，因为房间已经被占用。",
+    "请把收据保存到月底。",
+    "她在海边的小镇住了十年。",
+    "可以在文件里设置这个选项，然后重新启动程序。",
+    "价格包含早餐，但不包含当地的税。",
+    "如果灯是红色的，请等一分钟再试一次。",
+    "大多数游客在夏天来，那时白天很长。",
+    "这个值是列表里保留的项目数量。",
+    "他回信之前把信读了两遍。",
+    "新版本比旧版本更快，需要的内存也更少。",
+    "有三种办法可以做到，每一种都有用处。",
+    "我们的团队在工作日九点到五点之间回答问题。",
+)

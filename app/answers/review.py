@@ -1,0 +1,160 @@
+"""One request's answers against the passages of its prompt: sentences, evidence, citations, confidence."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Self
+
+import pyarrow as pa
+
+from app.answers.confidence import Calibration
+from app.answers.grounding import (
+    Evidence,
+    Floats,
+    Offsets,
+    gather_evidence,
+    max_similarities,
+    numbers_in,
+    share_unknown,
+)
+from app.answers.json_answer import JsonReport
+from app.answers.references import REFERENCE_TEXTS
+from app.answers.sentences import Sentence, split_sentences, split_values
+from app.config.answers import PostprocessorConfig
+from app.embedders.contract import Embedder, Encoded
+from app.errors import EmbeddingMismatch
+from app.messages import Choice, ChoiceReport, Citation, PostprocessRequest, Retrieved
+from app.stores.payload import token_matrix
+
+
+@dataclass(frozen=True, slots=True)
+class Grounded:
+    """One sentence, what speaks for it, and the probability that the passages carry it."""
+
+    sentence: Sentence
+    evidence: Evidence
+    probability: float
+
+
+@dataclass(frozen=True, slots=True)
+class Scale:
+    """What similarities are measured against: the fitted models, and the encoded reference texts."""
+
+    calibration: Calibration
+    references: Encoded
+
+    @classmethod
+    def build(cls, calibration: Calibration, embedder: Embedder) -> Self:
+        """Encode the reference texts with a started embedder."""
+        return cls(calibration, embedder.encode(REFERENCE_TEXTS, "passage", tokens=True))
+
+
+class Review:
+    """The work on one request. Only the passages behind ``rows`` can ground; the other candidates are background."""
+
+    def __init__(
+        self,
+        request: PostprocessRequest,
+        payload: Retrieved | None,
+        settings: PostprocessorConfig,
+        scale: Scale,
+    ) -> None:
+        self._choices = request.choices
+        self._rows = request.rows
+        self._passages = payload.passages if payload is not None and request.rows else None
+        self._settings = settings
+        self._scale = scale
+
+    def ground(self, json_reports: Sequence[JsonReport | None], embedder: Embedder) -> list[list[Grounded]]:
+        """Return the grounded sentences of each choice; all sentences of all choices are embedded in one call.
+
+        Raises :class:`EmbeddingMismatch` when passages and embedder differ in dimension.
+        """
+        if self._passages is None:
+            return [[] for _ in self._choices]
+        sentences = [self._split(choice, report) for choice, report in zip(self._choices, json_reports, strict=True)]
+        flat = [sentence.text for found in sentences for sentence in found]
+        if not flat:
+            return [[] for _ in self._choices]
+        passages, offsets = token_matrix(self._passages)
+        if passages.shape[1] != embedder.dimension:
+            raise EmbeddingMismatch(
+                f"the passages were embedded with {passages.shape[1]} dimensions and the embedder has "
+                f"{embedder.dimension}: index the collection again with the embedder in use",
+                "postprocessor",
+            )
+        encoded = embedder.encode(flat, "passage", tokens=True)
+        references = self._scale.references
+        known = numbers_in(_texts(self._passages, self._rows))
+        grounded = []
+        start = 0
+        for found in sentences:
+            tokens = _part(encoded, start, start + len(found))
+            best = max_similarities(tokens[0], passages, offsets)
+            chance = max_similarities(tokens[0], references.tokens, references.offsets)
+            unknown = [share_unknown(sentence.text, known) for sentence in found]
+            evidence = gather_evidence(best, chance, tokens[1], self._rows, unknown)
+            grounded.append(self._judge(found, evidence))
+            start += len(found)
+        return grounded
+
+    def report(self, choice: Choice, json_report: JsonReport | None, grounded: Sequence[Grounded]) -> ChoiceReport:
+        """Return the report of one choice. ``grounding`` is the mean over its sentences, weighted by their length."""
+        grounding = None
+        if grounded:
+            lengths = [len(item.sentence.text) for item in grounded]
+            total = sum(item.probability * length for item, length in zip(grounded, lengths, strict=True))
+            grounding = total / sum(lengths)
+        return ChoiceReport(
+            index=choice.index,
+            citations=self._citations(grounded),
+            grounding=grounding,
+            confidence=self._scale.calibration.confidence(grounding, choice.token_logprobs)
+            if choice.text.strip()
+            else None,
+            json=json_report,
+        )
+
+    def _split(self, choice: Choice, json_report: JsonReport | None) -> list[Sentence]:
+        text = choice.text[: self._settings.max_answer_chars]
+        split = split_sentences if json_report is None else split_values
+        return split(text, self._settings.max_sentences)
+
+    def _judge(self, sentences: Sequence[Sentence], evidence: Sequence[Evidence | None]) -> list[Grounded]:
+        return [
+            Grounded(sentence, found, self._scale.calibration.ground_sentence(found))
+            for sentence, found in zip(sentences, evidence, strict=True)
+            if found is not None
+        ]
+
+    def _citations(self, grounded: Sequence[Grounded]) -> tuple[Citation, ...]:
+        cited = [item for item in grounded if item.probability >= self._settings.citation_threshold]
+        if not cited or self._passages is None:
+            return ()
+        columns = self._passages.select(["id", "collection", "source"])
+        return tuple(_citation(item, columns, self._rows) for item in cited)
+
+
+def _citation(item: Grounded, columns: pa.Table, rows: Sequence[int]) -> Citation:
+    row = item.evidence.row
+    return Citation(
+        mark=rows.index(row) + 1,
+        id=columns["id"][row].as_py(),
+        collection=columns["collection"][row].as_py(),
+        source=columns["source"][row].as_py() or "",
+        score=item.probability,
+        start=item.sentence.start,
+        end=item.sentence.end,
+    )
+
+
+def _texts(passages: pa.Table, rows: Sequence[int]) -> list[str]:
+    column = passages["text"]
+    return [column[row].as_py() for row in rows]
+
+
+def _part(encoded: Encoded, start: int, stop: int) -> tuple[Floats, Offsets]:
+    """Return token rows and offsets of the texts ``start:stop``, without a copy of the rows."""
+    offsets = encoded.offsets[start : stop + 1]
+    return encoded.tokens[offsets[0] : offsets[-1]], offsets - offsets[0]
