@@ -175,19 +175,23 @@ class Answering:
 
     async def _generated(self, prompt: Prompt | None, choices: list[OutgoingChoice]) -> AsyncGenerator[ChatEvent, None]:
         first = True
+        # The engine refuses several choices without sampling: they would all be the same, so one is copied.
+        copies = len(choices) if self.job.sampling.get("temperature") == 0 else 1
+        request = self._generate_request(prompt, len(choices) // copies)
         with self._timed("generator"):
-            async with aclosing(self.stages.generator.run(self._generate_request(prompt, len(choices)))) as deltas:
+            async with aclosing(self.stages.generator.run(request)) as deltas:
                 while (delta := await self._next(deltas)) is not None:
                     if delta.usage is not None:
-                        self.usage = delta.usage
+                        self.usage = replace(delta.usage, completion_tokens=delta.usage.completion_tokens * copies)
                         continue
                     if first:
                         first = False
                         self._note_first_token()
                         yield Started(prompt.tokens if prompt else 0)
-                    outgoing = await choices[delta.index].push(delta)
-                    if outgoing is not None:
-                        yield outgoing
+                    for index in range(copies) if copies > 1 else (delta.index,):
+                        outgoing = await choices[index].push(replace(delta, index=index))
+                        if outgoing is not None:
+                            yield outgoing
                     if all(choice.finish_reason == "content_filter" for choice in choices):
                         break
         self._note_tokens()

@@ -129,6 +129,14 @@ async def test_the_best_candidates_are_returned_in_order(site):
     assert len(events[-1].choices) == 1
 
 
+async def test_several_choices_without_sampling_are_one_answer_copied(site):
+    events = await site.ask(job(n=2, sampling={"temperature": 0}))
+    assert site.engine.bodies[0]["n"] == 1
+    assert text_of(events, 0) == text_of(events, 1) != ""
+    assert events[-1].usage.completion_tokens == 20
+    assert len(events[-1].choices) == 2
+
+
 async def test_an_unknown_collection_is_an_error_before_the_start(site):
     from app.messages import RetrievalQuery
 

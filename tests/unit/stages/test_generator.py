@@ -73,9 +73,13 @@ async def test_every_setting_reaches_the_engine():
 @pytest.mark.parametrize("fail_after", [0, 2])
 async def test_an_engine_that_gives_up_raises_wherever_it_happens(fail_after):
     seen = []
-    with pytest.raises(EngineFailed) as caught:
+
+    async def collect():
         async for delta in Generator({"tiny": FakeEngine(fail_after=fail_after)}).run(request()):
             seen.append(delta)
+
+    with pytest.raises(EngineFailed) as caught:
+        await collect()
     assert len(seen) == fail_after
     assert "died" not in str(caught.value)
 
