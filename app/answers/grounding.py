@@ -33,9 +33,9 @@ class Evidence:
     """What speaks for one sentence. Similarities are cosines, numbers are shares in [0, 1].
 
     ``mean`` and ``low`` are the mean and the 20th percentile, over the sentence's tokens, of the best similarity in any
-    passage of the prompt; ``background`` is the mean of the best similarities in the average reference text;
-    ``unknown_numbers`` is the share of the sentence's numbers that stand in no passage of the prompt. ``row`` is the
-    best passage of the prompt.
+    passage of the prompt; ``background`` is the mean of the best similarities in the nearer half of the reference
+    texts; ``unknown_numbers`` is the share of the sentence's numbers that stand in no passage of the prompt. ``row`` is
+    the best passage of the prompt.
     """
 
     mean: float
@@ -74,7 +74,8 @@ def gather_evidence(
     shown = best[list(rows)]
     all_texts = np.concatenate([best, chance])
     weights = all_texts.max(axis=0) - all_texts.mean(axis=0) + _EPSILON
-    background = chance.mean(axis=0)
+    # The nearer half of the references is the half in the sentence's own language.
+    background = np.sort(chance, axis=0)[len(chance) // 2 :].mean(axis=0)
     evidence: list[Evidence | None] = []
     for place, (start, end) in enumerate(pairwise(sentence_offsets)):
         if end <= start:

@@ -62,5 +62,5 @@ class PostprocessorConfig(Config):
     max_sentences: int = Field(default=64, ge=1)
     """Sentences of one answer that are looked at for grounding and citations."""
 
-    citation_threshold: float = Field(default=0.3, ge=0, le=1)
+    citation_threshold: float = Field(default=0.4, ge=0, le=1)
     """Grounding from which a sentence gets the citation of its best passage."""

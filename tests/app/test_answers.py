@@ -4,6 +4,7 @@ import json
 import subprocess
 import sys
 import time
+from itertools import groupby
 from pathlib import Path
 
 import pytest
@@ -135,10 +136,13 @@ def reports(postprocessor, payload):
     """The report of each sample answer, and the id of the passage it was written from."""
     texts, retrieved = payload
     found = []
-    for row in ROWS:
-        rows = tuple(texts.index(text) for text in row["passages"])
-        request = PostprocessRequest((Choice(0, row["answer"], "stop"),), rows)
-        found.append((row, postprocessor.run(request, retrieved).choices[0], str(rows[0])))
+    for _, group in groupby(ROWS, key=lambda row: row["group"]):
+        answers = list(group)
+        rows = tuple(texts.index(text) for text in answers[0]["passages"])
+        choices = tuple(Choice(place, row["answer"], "stop") for place, row in enumerate(answers))
+        request = PostprocessRequest(choices, rows, keep=len(choices))
+        judged = postprocessor.run(request, retrieved).choices
+        found += [(row, report, str(rows[0])) for row, report in zip(answers, judged, strict=True)]
     return found
 
 
