@@ -15,15 +15,23 @@ from pydantic import ValidationError
 from ray.serve.llm.deployment import LLMServer
 from ray.serve.llm.openai_api_models import ChatCompletionRequest, CompletionRequest
 
+from app.deployments.shared_memory import remove_orphans, segments
+
 
 class GeneratorServer(LLMServer):  # type: ignore[misc]
     """Adds one streaming method to the stock server; everything else stays as it is."""
+
+    async def start(self) -> None:
+        """Start the engine, remembering which shared-memory segments were there before."""
+        self._segments_before = segments()
+        await super().start()
 
     async def __del__(self) -> None:
         """Stop the engine's own processes; killed with the replica they leave 400 MB in shared memory behind."""
         client = getattr(getattr(self, "engine", None), "_engine_client", None)
         if client is not None:
             await asyncio.to_thread(client.shutdown)
+            remove_orphans(self._segments_before)
 
     async def generate(self, kind: str, body: dict[str, Any]) -> AsyncIterator[list[Any]]:
         """Yield lists of SSE strings and ``{"error": {message, type, param, code}}`` mappings.
