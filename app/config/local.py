@@ -17,6 +17,9 @@ from app.errors import ConfigError
 #: The folder that holds ``app``, ``config`` and ``samples``.
 ROOT = Path(__file__).resolve().parents[2]
 
+#: The pipeline's Serve application.
+PIPELINE = "pipeline"
+
 Port = Annotated[int, Field(ge=1, le=65535)]
 
 
@@ -127,7 +130,7 @@ def serve_config(config: LocalConfig) -> dict[str, Any]:
             deployments.append({"name": name, "user_config": settings[name]})
     applications.append(
         {
-            "name": "pipeline",
+            "name": PIPELINE,
             "import_path": "app.main:build_pipeline",
             "route_prefix": "/",
             "args": config.pipeline.model_dump(mode="json", by_alias=True),

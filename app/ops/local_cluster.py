@@ -11,7 +11,7 @@ from typing import Any
 
 import httpx
 
-from app.config.local import ROOT, LocalConfig, serve_config
+from app.config.local import PIPELINE, ROOT, LocalConfig, serve_config
 from app.errors import ConfigError, StageUnavailable
 
 _POLL_SECONDS = 0.5
@@ -57,9 +57,8 @@ class LocalCluster:
         for name, value in ENVIRONMENT.items():
             os.environ.setdefault(name, value)
         # Workers import `app` from here, wherever the caller stands.
-        os.environ["PYTHONPATH"] = os.pathsep.join(
-            part for part in (str(ROOT), os.environ.get("PYTHONPATH", "")) if part
-        )
+        places = (str(ROOT / "app" / "ops" / "python_start"), str(ROOT), os.environ.get("PYTHONPATH", ""))
+        os.environ["PYTHONPATH"] = os.pathsep.join(place for place in places if place)
         import ray
 
         machine = self._config.machine
@@ -75,10 +74,28 @@ class LocalCluster:
             logging_level="warning",
         )
 
-    def deploy(self, config: LocalConfig | None = None) -> None:
+    def deploy(self) -> None:
         """Send the Serve configuration. The answer 200 proves nothing: wait for the status."""
-        self._config = config or self._config
-        answer = httpx.put(self._applications, json=serve_config(self._config), timeout=60)
+        self._put(serve_config(self._config))
+
+    def deploy_engines_first(self, say: Callable[[str], None], stop: threading.Event) -> None:
+        """Send the models' applications and, once their replicas start, all of them.
+
+        An engine's start is the longest chain of work; on two cores it must not wait for the others' imports.
+        """
+        whole = serve_config(self._config)
+        models = [application for application in whole["applications"] if application["name"] != PIPELINE]
+        self._put(whole | {"applications": models})
+        while not stop.is_set():
+            found = self.statuses()
+            self._tell(found, say)
+            if all(_has_replica(found.get(application["name"], {})) for application in models):
+                break
+            stop.wait(_POLL_SECONDS)
+        self._put(whole)
+
+    def _put(self, configuration: dict[str, Any]) -> None:
+        answer = httpx.put(self._applications, json=configuration, timeout=60)
         if answer.status_code != 200:
             raise ConfigError(f"Serve refused the configuration: {answer.text[:500]}")
 
@@ -124,6 +141,11 @@ class LocalCluster:
                 serve.shutdown()
             finally:
                 ray.shutdown()
+
+
+def _has_replica(application: dict[str, Any]) -> bool:
+    deployments = (application.get("deployments") or {}).values()
+    return any(deployment.get("replicas") for deployment in deployments)
 
 
 def _reason(application: dict[str, Any]) -> str:

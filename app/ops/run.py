@@ -17,7 +17,7 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
-from app.config.local import ROOT, LocalConfig, MachineConfig, load
+from app.config.local import PIPELINE, ROOT, LocalConfig, MachineConfig, load
 from app.errors import BatonError, ConfigError
 from app.ops import preflight
 from app.ops.local_cluster import LocalCluster
@@ -88,7 +88,7 @@ def _serve(config: LocalConfig, options: argparse.Namespace, progress: Progress,
     progress.say("starting Ray")
     try:
         cluster.start()
-        cluster.deploy()
+        cluster.deploy_engines_first(progress.say, stop)
         _index(cluster, config, progress, stop)
         cluster.wait_until_running(progress.say, stop)
         if not stop.is_set():
@@ -112,7 +112,7 @@ def _prepare_models(data: Path, progress: Progress) -> None:
 def _index(cluster: LocalCluster, config: LocalConfig, progress: Progress, stop: threading.Event) -> None:
     from app.ops import ingest
 
-    cluster.wait_until_running(progress.say, stop, only="pipeline")
+    cluster.wait_until_running(progress.say, stop, only=PIPELINE)
     for name, path in config.collections.items():
         if stop.is_set():
             return
