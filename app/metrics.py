@@ -95,7 +95,8 @@ class RayMetrics:
         metric = TABLE[name]
         instrument = self._instruments.get(name) or self._make(metric)
         if metric.kind == "counter":
-            instrument.inc(value, tags=_labels(metric, labels))
+            if value > 0:  # Ray refuses to add nothing (an empty payload has no bytes)
+                instrument.inc(value, tags=_labels(metric, labels))
         else:
             instrument.observe(value, tags=_labels(metric, labels))
 

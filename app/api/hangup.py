@@ -43,8 +43,11 @@ async def run_unless_gone(receive: Receive, work: Coroutine[Any, Any, T]) -> T:
 
 
 async def _hang_up(receive: Receive) -> None:
-    while (await receive())["type"] != "http.disconnect":
-        pass
+    try:
+        while (await receive())["type"] != "http.disconnect":
+            pass
+    except Exception:  # a server whose own task for the request was cancelled says so by raising (Ray Serve's proxy)
+        return
 
 
 @asynccontextmanager

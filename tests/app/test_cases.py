@@ -46,7 +46,8 @@ def collections(baton):
         "probe",
         [{"text": "The zebra note has the code word ZEBRA-77."}, {"text": "Lions sleep."}, {"text": "x"}],
     )
-    put(baton, "empty", [])
+    put(baton, "empty", [{"id": "only", "text": "gone soon"}])
+    baton.http.request("DELETE", "/v1/collections/empty/documents", json={"ids": ["only"]}).raise_for_status()
     put(baton, "evil", [json.loads(line) for line in (CASES / "evil_documents.jsonl").read_text().splitlines()])
     index = baton.data / "index"
     other_size(index)

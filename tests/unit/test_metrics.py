@@ -4,7 +4,7 @@ import re
 
 import pytest
 
-from app.metrics import TABLE, MemoryMetrics
+from app.metrics import TABLE, MemoryMetrics, RayMetrics
 
 
 def test_names_follow_prometheus_conventions():
@@ -28,3 +28,18 @@ def test_totals_add_up_by_label():
 def test_what_is_not_in_the_table_is_refused(name, labels):
     with pytest.raises(KeyError):
         MemoryMetrics().add(name, **labels)
+
+
+def test_ray_is_not_asked_to_add_nothing(monkeypatch):
+    class Counter:
+        added = []
+
+        def inc(self, value, tags):
+            assert value > 0
+            self.added.append(value)
+
+    metrics = RayMetrics()
+    monkeypatch.setattr(metrics, "_make", lambda metric: Counter())
+    for value in (0.0, 2.0):
+        metrics.add("baton_handoff_bytes_total", value, hop="retriever-gateway", path="inline")
+    assert Counter.added == [2.0]
