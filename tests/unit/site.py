@@ -96,7 +96,14 @@ def job(question="zebra", *, retrieve=False, **given):
     messages = given.pop("messages", (Message("user", question),))
     retrieval = RetrievalQuery(question, ("notes",), top_k=2, candidates=3) if retrieve else None
     defaults = {
-        "request_id": "r1", "model": "tiny", "profile": "default", "system_prompt": "Be brief.", "policy": "default",
-        "deadline": time.monotonic() + 10, "messages": messages, "retrieval": retrieval, "max_tokens": 32,
+        "request_id": "r1",
+        "model": "tiny",
+        "profile": "default",
+        "system_prompt": "Be brief.",
+        "policy": "default",
+        "deadline": time.monotonic() + 10,
+        "messages": messages,
+        "retrieval": retrieval,
+        "max_tokens": 32,
     }
     return ChatJob(**(defaults | given))
