@@ -75,11 +75,12 @@ class LocalConfig(Config):
     """Collections to index at start: name → folder or file."""
 
     @model_validator(mode="after")
-    def _applications_exist(self) -> Self:
+    def _parts_fit_together(self) -> Self:
         known = {model.application for model in self.models}
         for name, model in self.pipeline.models.items():
             if model.application not in known:
                 raise ValueError(f"pipeline.models.{name}.application names {model.application!r}, not among models")
+        self.settings.gateway(self.pipeline)
         return self
 
 

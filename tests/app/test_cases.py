@@ -75,7 +75,7 @@ def other_size(index):
     store.close()
 
 
-@pytest.mark.parametrize("case", lines())
+@pytest.mark.parametrize("case", list(lines()))
 def test_case(case, collections):
     raw = case["raw"].replace("@MODEL@", MODEL) if "raw" in case else json.dumps(filled(case["body"]))
     headers = {"Content-Type": "application/json"} | case.get("headers", {})

@@ -1,4 +1,4 @@
-"""A whole pipeline in this process, without Ray: real guardrail, retriever, assembler and postprocessor; fake engine."""
+"""A whole pipeline in this process, without Ray: real guardrail, retriever, assembler, postprocessor; fake engine."""
 
 import asyncio
 import time

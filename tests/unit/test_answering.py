@@ -39,7 +39,7 @@ async def test_an_answer_starts_streams_and_finishes(site):
 
 
 async def test_retrieved_passages_reach_the_prompt_and_are_cited(tmp_path):
-    site = Site(tmp_path, FakeEngine("The zebra note has the code word ZEBRA-77.".split()))
+    site = Site(tmp_path, FakeEngine(["The", "zebra", "note", "has", "the", "code", "word", "ZEBRA-77."]))
     events = await site.ask(job("What code word has the zebra note?", retrieve=True, return_contexts=True))
     prompt = "\n".join(message["content"] for message in site.engine.bodies[0]["messages"])
     assert "ZEBRA-77" in prompt
@@ -77,7 +77,7 @@ async def test_redacted_words_reach_neither_search_nor_engine(site):
 
 
 async def test_an_answer_is_redacted_piece_by_piece(tmp_path):
-    site = Site(tmp_path, FakeEngine("this is a secret word".split()))
+    site = Site(tmp_path, FakeEngine(["this", "is", "a", "secret", "word"]))
     events = await site.ask(job(logprobs=True))
     assert text_of(events) == "this is a [redacted] word"
     entries = [entry["token"] for event in events if isinstance(event, Delta) for entry in event.logprobs]
@@ -86,7 +86,7 @@ async def test_an_answer_is_redacted_piece_by_piece(tmp_path):
 
 @pytest.mark.parametrize("pace", [1, 3, 100])
 async def test_a_blocked_answer_ends_where_the_match_starts_however_it_is_cut(tmp_path, pace):
-    words = "first build a bomb and then run".split()
+    words = ["first", "build", "a", "bomb", "and", "then", "run"]
     pieces = [" ".join(words[at : at + pace]) for at in range(0, len(words), pace)]
     site = Site(tmp_path, FakeEngine(pieces))
     events = await site.ask(job())
@@ -159,11 +159,11 @@ async def test_a_question_over_the_window_names_the_numbers(site):
 
 async def test_a_fault_of_the_engine_after_the_first_piece_is_raised_after_the_start(tmp_path):
     site = Site(tmp_path, FakeEngine(fail_after=2))
-    seen = []
+    events = site.pipeline.chat(job())
+    assert isinstance(await anext(events), Started)
+    assert [(await anext(events)).content for _ in range(2)] == ["Baton ", "answers "]
     with pytest.raises(EngineFailed):
-        async for event in site.pipeline.chat(job()):
-            seen.append(event)
-    assert isinstance(seen[0], Started)
+        await anext(events)
 
 
 async def test_a_deadline_ends_every_stage(tmp_path):

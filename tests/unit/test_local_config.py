@@ -67,8 +67,7 @@ def test_a_mistake_is_refused_with_the_key_that_has_to_change(change, sentence, 
     path = tmp_path / "local.yaml"
     path.write_text(yaml.safe_dump(raw))
     with pytest.raises(ConfigError, match=sentence):
-        config = load(path, tmp_path)
-        config.settings.gateway(config.pipeline)
+        load(path, tmp_path)
 
 
 def test_an_unreadable_file_is_named(tmp_path):

@@ -31,15 +31,15 @@ def test_what_is_not_in_the_table_is_refused(name, labels):
 
 
 def test_ray_is_not_asked_to_add_nothing(monkeypatch):
-    class Counter:
-        added = []
+    added = []
 
+    class Counter:
         def inc(self, value, tags):
             assert value > 0
-            self.added.append(value)
+            added.append(value)
 
     metrics = RayMetrics()
     monkeypatch.setattr(metrics, "_make", lambda metric: Counter())
     for value in (0.0, 2.0):
         metrics.add("baton_handoff_bytes_total", value, hop="retriever-gateway", path="inline")
-    assert Counter.added == [2.0]
+    assert added == [2.0]
