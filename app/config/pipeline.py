@@ -87,6 +87,8 @@ class ServedModel(Config):
     """The Serve application that holds its engine."""
     tokenizer: str = Field(min_length=1, max_length=1024)
     """Folder (or Hugging Face id in the local cache) of the model's tokenizer and chat template."""
+    chat_template: str | None = None
+    """File with the chat template, where the engine was given another one than the model's own."""
     context_tokens: Count = 8192
     """The window in tokens, as the engine is started with."""
     tools: bool = False

@@ -47,7 +47,7 @@ def build_runner(name: str, shape: PipelineShape) -> StageRunner:
         from app.stages.assembler import Assembler
 
         windows = {
-            model: ModelWindow(tokenizer=served.tokenizer, context_tokens=served.context_tokens)
+            model: ModelWindow(**served.model_dump(include={"tokenizer", "context_tokens", "chat_template"}))
             for model, served in shape.models.items()
         }
         return StageRunner(Assembler(windows, AssemblerConfig()), threads)
