@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Annotated, Any, TypeVar
 
-from fastapi import APIRouter, Path, Request, Response
+from fastapi import APIRouter, Path, Query, Request, Response
 from pydantic import Field, ValidationError
 
 from app.api.body import NDJSON_TYPES, JsonRoute, media_type, read_json
@@ -15,12 +16,19 @@ from app.api.fields import StrictModel
 from app.api.replies import json_reply
 from app.config.gateway import LimitsConfig
 from app.errors import CollectionNotFound, InvalidRequest, UnsupportedMediaType, bounded
+from app.ingestion.documents import Document as ReadDocument
+from app.ingestion.documents import parse_document
+from app.ingestion.readers import BadRow, read_parquet_body, split_front_matter
 
 router = APIRouter(prefix="/v1/collections", route_class=JsonRoute, strict_content_type=False, tags=["collections"])
 
 CollectionPath = Annotated[str, Path(pattern=r"^[a-z0-9][a-z0-9_-]{0,63}$", description="The collection's name.")]
 T = TypeVar("T", bound=StrictModel)
 DocumentId = Annotated[str, Field(min_length=1, max_length=256)]
+Source = Annotated[str, Field(max_length=1024)]
+PARQUET_TYPE = "application/vnd.apache.parquet"
+TEXT_TYPES = ("text/markdown", "text/plain")
+_ACCEPTED = f"application/json, application/x-ndjson, {', '.join(TEXT_TYPES)} or {PARQUET_TYPE}"
 
 
 class Document(StrictModel):
@@ -30,7 +38,7 @@ class Document(StrictModel):
     """The text; it is chunked."""
     id: DocumentId | None = None
     """Replaces the stored document of the same id; absent for one made from the content."""
-    source: Annotated[str, Field(max_length=1024)] | None = None
+    source: Source | None = None
     """Where it comes from, as citations show it."""
     metadata: dict[str, str | float | int | bool] | None = None
     """Facts to filter by."""
@@ -39,8 +47,8 @@ class Document(StrictModel):
 class DocumentsBody(StrictModel):
     """Documents to store."""
 
-    documents: Annotated[list[Document], Field(min_length=1, fail_fast=True)]
-    """The documents."""
+    documents: Annotated[list[Document], Field(fail_fast=True)]
+    """The documents; at least one."""
 
 
 class IdsBody(StrictModel):
@@ -50,6 +58,15 @@ class IdsBody(StrictModel):
     """Ids of documents."""
 
 
+class Origin(StrictModel):
+    """What a body that is no JSON cannot say of itself."""
+
+    id: DocumentId | None = None
+    """Id of a Markdown or text body, before the one in its front matter; absent for one made from the text."""
+    source: Source | None = None
+    """Source of a Markdown or text body, before the one in its front matter; of Parquet rows that name none."""
+
+
 _UPSERT_BODY = {
     "required": True,
     "content": {
@@ -57,10 +74,26 @@ _UPSERT_BODY = {
             "schema": {
                 "type": "object",
                 "required": ["documents"],
-                "properties": {"documents": {"type": "array", "items": Document.model_json_schema()}},
+                "properties": {"documents": {"type": "array", "minItems": 1, "items": Document.model_json_schema()}},
             }
         },
         "application/x-ndjson": {"schema": {"type": "string", "description": "One document as JSON on each line."}},
+        "text/markdown": {
+            "schema": {
+                "type": "string",
+                "description": "One document. Front matter (`key: value` lines between two `---` at the top) may give "
+                "its id, title and source; other keys become metadata.",
+            }
+        },
+        "text/plain": {"schema": {"type": "string", "description": "One document, UTF-8."}},
+        PARQUET_TYPE: {
+            "schema": {
+                "type": "string",
+                "format": "binary",
+                "description": "One document a row, in the columns text, id, title, source and metadata (a struct); "
+                "other columns of plain values become metadata, lists are left out.",
+            }
+        },
     },
 }
 
@@ -88,9 +121,12 @@ async def delete_collection(name: CollectionPath, request: Request) -> Response:
 
 
 @router.post("/{name}/documents", summary="Store documents", openapi_extra={"requestBody": _UPSERT_BODY})
-async def upsert_documents(name: CollectionPath, request: Request) -> Response:
-    """Store documents, all or none; those of a known id are replaced. The collection is made if need be."""
-    documents = await _read_documents(request)
+async def upsert_documents(name: CollectionPath, request: Request, origin: Annotated[Origin, Query()]) -> Response:
+    """Store documents, all or none; those of a known id are replaced. The collection is made if need be.
+
+    JSON, one JSON object a line, one Markdown or text document, or a Parquet file: the Content-Type tells which.
+    """
+    documents = await _read_documents(request, origin)
     done = await gateway(request).port().upsert_documents(name, documents)
     counts = {"documents": done.documents, "passages": done.passages, "unchanged": done.unchanged}
     return json_reply({"collection": name, **counts})
@@ -104,17 +140,72 @@ async def delete_documents(name: CollectionPath, body: IdsBody, request: Request
     return json_reply({"collection": name, "deleted": deleted})
 
 
-async def _read_documents(request: Request) -> list[dict[str, Any]]:
-    kind, limits = media_type(request), limits_of(request)
+async def _read_documents(request: Request, origin: Origin) -> list[dict[str, Any]]:
+    kind, limits = _kind(request), limits_of(request)
     raw = await request.body()
+    if kind in TEXT_TYPES:
+        return [_as_dict(_read_text(raw, kind, origin))]
+    _refuse_unread(origin, kind)
+    if kind == PARQUET_TYPE:
+        # In a thread, since unpacking holds up other requests otherwise.
+        return await asyncio.to_thread(_read_rows, raw, origin, limits)
     if kind in NDJSON_TYPES:
         documents = _read_lines(raw, limits)
-    elif kind in ("", "application/json"):
-        documents = _parse(DocumentsBody, read_json(raw, limits)).documents
-        at_most("documents", len(documents), limits.max_documents)
     else:
-        raise UnsupportedMediaType(f"Content-Type is {bounded(kind)}: send application/json or application/x-ndjson.")
+        documents = _parse(DocumentsBody, read_json(raw, limits)).documents
+        _check_count(len(documents), limits)
     return [document.model_dump(exclude_none=True) for document in documents]
+
+
+def _kind(request: Request) -> str:
+    """Return the media type, one that is read here. Raises UnsupportedMediaType."""
+    media_type(request)
+    # Taken from the header as it stands: a malformed one counts as text/plain elsewhere, and would be stored as text.
+    kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+    if kind in ("", "application/json", PARQUET_TYPE, *TEXT_TYPES) or kind in NDJSON_TYPES:
+        return kind
+    raise UnsupportedMediaType(f"Content-Type is {bounded(kind)}: send {_ACCEPTED}.")
+
+
+def _refuse_unread(origin: Origin, kind: str) -> None:
+    """Refuse query parameters that would change nothing."""
+    unread = {"id"} if kind == PARQUET_TYPE else {"id", "source"}
+    for field in sorted(unread & origin.model_fields_set):
+        raise InvalidRequest(f"{field} in the query goes with one Markdown or text document only.", param=field)
+
+
+def _check_count(count: int, limits: LimitsConfig) -> None:
+    if not count:
+        raise InvalidRequest("documents is empty: at least one document is needed.", param="documents")
+    at_most("documents", count, limits.max_documents)
+
+
+def _as_dict(document: ReadDocument) -> dict[str, Any]:
+    """Return a document as the pipeline takes it."""
+    fields = {field: getattr(document, field) for field in ("id", "text", "title", "source")}
+    return {field: value for field, value in fields.items() if value} | {"metadata": dict(document.metadata)}
+
+
+def _read_text(raw: bytes, kind: str, origin: Origin) -> ReadDocument:
+    try:
+        text = raw.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise InvalidRequest(f"The request body is not UTF-8 (byte {error.start}).") from None
+    front, body = split_front_matter(text) if kind == "text/markdown" else ({}, text)
+    return parse_document({**front, **origin.model_dump(exclude_none=True), "text": body}, "document")
+
+
+def _read_rows(raw: bytes, origin: Origin, limits: LimitsConfig) -> list[dict[str, Any]]:
+    rows = read_parquet_body(raw, origin.source or "", limits.max_body_bytes)
+    documents: list[dict[str, Any]] = []
+    for row in rows:
+        if isinstance(row, BadRow):
+            where = f"Row {row.line}: " if row.line else "The request body "
+            raise InvalidRequest(f"{where}{row.reason}.", param="documents")
+        documents.append(_as_dict(row))
+        at_most("documents", len(documents), limits.max_documents)
+    _check_count(len(documents), limits)
+    return documents
 
 
 def _read_lines(raw: bytes, limits: LimitsConfig) -> list[Document]:

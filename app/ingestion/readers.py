@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date, datetime, time
 from decimal import Decimal
+from io import BytesIO
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -17,6 +18,8 @@ from app.ingestion.documents import MAX_TEXT_BYTES, Document, parse_document
 
 _MAX_LINE_BYTES = 4 * MAX_TEXT_BYTES
 _PARQUET_ROWS = 256
+# So that few rows are unpacked before the size of a body is looked at: one long text may stand for many rows.
+_PARQUET_BODY_ROWS = 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,21 +142,76 @@ def _json_row(line: bytes, name: str, number: int) -> Document | BadRow:
 
 def _read_parquet(path: Path, name: str) -> Read:
     import pyarrow as pa
-    from pyarrow import parquet
 
     try:
-        with parquet.ParquetFile(path) as file:
-            yield from _parquet_rows(file, name)
-    except pa.ArrowException as error:
-        yield BadRow(name, 0, f"is not a readable Parquet file ({type(error).__name__})")
+        yield from _parquet_rows(path, name, _PARQUET_ROWS, None)
+    except (pa.ArrowException, ValueError, OverflowError) as error:
+        yield _unreadable(name, error)
 
 
-def _parquet_rows(file: Any, name: str) -> Read:
-    number = 0
-    for batch in file.iter_batches(_PARQUET_ROWS):
-        for row in batch.to_pylist():
-            number += 1
-            yield _checked({"source": name} | _plain_row(row), name, number)
+def read_parquet_body(raw: bytes, source: str, max_bytes: int) -> Read:
+    """Read the rows of a Parquet file held in memory as those of a file on disk; ``source`` is for rows without one.
+
+    Raises InvalidRequest when the rows unpack to more than ``max_bytes``.
+    """
+    import pyarrow as pa
+
+    try:
+        yield from _parquet_rows(BytesIO(raw), source, _PARQUET_BODY_ROWS, max_bytes)
+    except (pa.ArrowException, OSError, ValueError, OverflowError) as error:
+        yield _unreadable(source, error)
+
+
+def _unreadable(name: str, error: Exception) -> BadRow:
+    return BadRow(name, 0, f"is not a readable Parquet file ({type(error).__name__})")
+
+
+def _parquet_rows(opened: Path | BinaryIO, name: str, batch_rows: int, max_bytes: int | None) -> Read:
+    from pyarrow import parquet
+
+    with parquet.ParquetFile(opened) as file:
+        columns = _flat_columns(file.schema_arrow)
+        if fault := _column_fault(file.schema_arrow.names, columns):
+            yield BadRow(name, 0, fault)
+            return
+        groups = (file.metadata.row_group(index) for index in range(file.num_row_groups))
+        _check_size(sum(group.total_byte_size for group in groups), max_bytes)
+        number = unpacked = 0
+        for batch in file.iter_batches(batch_rows, columns=columns):
+            unpacked += batch.nbytes
+            _check_size(unpacked, max_bytes)
+            for row in batch.to_pylist():
+                number += 1
+                yield _checked({"source": name} | _plain_row(row), name, number)
+
+
+def _flat_columns(schema: Any) -> list[str]:
+    """Return the columns to read. Lists give no metadata, and a small file can hold very long ones."""
+    import pyarrow as pa
+
+    def flat(kind: Any) -> bool:
+        return not pa.types.is_nested(kind)
+
+    def facts(field: Any) -> bool:
+        return bool(
+            field.name == "metadata" and pa.types.is_struct(field.type) and all(flat(f.type) for f in field.type)
+        )
+
+    return [field.name for field in schema if flat(field.type) or facts(field)]
+
+
+def _column_fault(there: Sequence[str], read: Sequence[str]) -> str | None:
+    if "text" not in read:
+        return "has no column of texts named 'text'"
+    nested = [name for name in ("id", "title", "source", "metadata") if name in there and name not in read]
+    return f"has a column '{nested[0]}' of lists, maps or the like, which no document holds" if nested else None
+
+
+def _check_size(unpacked: int, max_bytes: int | None) -> None:
+    if max_bytes is not None and unpacked > max_bytes:
+        raise InvalidRequest(
+            f"The Parquet file unpacks to more than {max_bytes} bytes: send its rows in parts.", param="documents"
+        )
 
 
 def _plain_row(row: Mapping[str, Any]) -> dict[str, Any]:

@@ -12,6 +12,7 @@ from gateway_site import Site
 from app.errors import CollectionDamaged
 
 DOCUMENTS = "/v1/collections/notes/documents"
+PARQUET = "application/vnd.apache.parquet"
 NDJSON = {"Content-Type": "application/x-ndjson"}
 
 
@@ -61,7 +62,6 @@ async def test_a_faulty_line_is_named_and_nothing_is_stored(site: Site, raw: byt
     "body",
     [
         {},
-        {"documents": []},
         {"documents": [{"text": ""}]},
         {"documents": [{"text": "a", "id": ""}]},
         {"documents": [{"text": "a", "id": "x" * 257}]},
@@ -76,9 +76,15 @@ async def test_faulty_documents_are_refused(site: Site, body: Any) -> None:
     assert (await site.client.post(DOCUMENTS, json=body)).status_code == 400
 
 
-async def test_other_types_of_documents_are_415(site: Site) -> None:
-    reply = await site.client.post(DOCUMENTS, content=b"text", headers={"Content-Type": "text/plain"})
-    assert reply.status_code == 415
+@pytest.mark.parametrize(
+    "kind", ["text/html", "application/x-www-form-urlencoded", "garbage", "text/plain/x", "text/plain; charset=latin-1"]
+)
+async def test_other_types_of_documents_are_415(site: Site, kind: str) -> None:
+    reply = await site.client.post(DOCUMENTS, content=b"text", headers={"Content-Type": kind})
+    assert (reply.status_code, reply.json()["error"]["code"]) == (415, "unsupported_media_type")
+    if "charset" not in kind:
+        for accepted in ("application/json", "application/x-ndjson", "text/markdown", "text/plain", PARQUET):
+            assert accepted in reply.json()["error"]["message"]
 
 
 @pytest.mark.parametrize("name", ["UPPER", "a b", "..", "%2e%2e", "知识", "a" * 65, "_a", "a%0a"])

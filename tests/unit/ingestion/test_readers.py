@@ -84,6 +84,23 @@ def test_parquet_rows_become_documents(tmp_path):
     assert count_documents([path]) == 2
 
 
+@pytest.mark.parametrize(
+    ("columns", "reason"),
+    [
+        ({"body": ["a"]}, "has no column of texts named 'text'"),
+        ({"text": [["a"]]}, "has no column of texts named 'text'"),
+        ({"text": ["a"], "metadata": [{"tags": ["a"]}]}, "has a column 'metadata' of lists"),
+        ({"text": ["a"], "id": [["a"]]}, "has a column 'id' of lists"),
+    ],
+)
+def test_parquet_columns_that_fit_no_document_are_told(tmp_path, columns, reason):
+    path = tmp_path / "rows.parquet"
+    pq.write_table(pa.table(columns), path)
+    (row,) = read(path)
+    assert (row.file, row.line) == ("rows.parquet", 0)
+    assert row.reason.startswith(reason)
+
+
 def test_markdown_has_front_matter(tmp_path):
     path = write(
         tmp_path,
