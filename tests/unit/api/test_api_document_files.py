@@ -150,6 +150,13 @@ async def test_a_small_file_that_unpacks_to_much_is_refused(site: Site, raw: byt
     assert "notes" not in site.pipeline.collections
 
 
+async def test_what_announces_too_much_is_not_even_unpacked(site: Site) -> None:
+    site.limit(max_body_bytes=50_000)
+    whole = parquet({"text": ["x" * 100_000]}, compression="zstd", use_dictionary=False)
+    pages_gone = whole[:4] + bytes(16) + whole[20:]
+    assert "unpacks to more" in (await send(site, PARQUET, pages_gone)).json()["error"]["message"]
+
+
 @pytest.mark.parametrize("kind", ["text/markdown", "text/plain", PARQUET])
 async def test_the_body_limit_holds_for_files(site: Site, kind: str) -> None:
     site.limit(max_body_bytes=10)
