@@ -33,6 +33,8 @@ from app.stages.generator import Generator
 
 #: What the engine's scheduler is told; lower numbers come first.
 _PRIORITIES = {"interactive": 0, "batch": 10}
+#: Candidates of a profile without sampling would all be the same; they are sampled with this temperature instead.
+_CANDIDATE_TEMPERATURE = 0.7
 _STRICTNESS = ("allow", "flag", "redact", "block")
 
 
@@ -66,7 +68,9 @@ class Answering:
     milliseconds: dict[str, float] = field(default_factory=lambda: defaultdict(float))
     verdicts: dict[Direction, list[Verdict]] = field(default_factory=lambda: defaultdict(list))
     usage: Usage = field(default_factory=Usage)
+    prompt_tokens: int = 0
     passages: PassageVerdict = PassageVerdict()
+    choices: list[OutgoingChoice] = field(default_factory=list)
     _pending: list[Pending] = field(default_factory=list)
 
     def __post_init__(self) -> None:
@@ -79,11 +83,13 @@ class Answering:
         self.job = await self._judged_input()
         retrieved = self._retrieve()
         prompt = await self._assembled(retrieved)
-        choices = [
+        self.choices = choices = [
             OutgoingChoice(index, self._judge_output, self.job.policy)
             for index in range(max(self.job.n, self.job.n_candidates))
         ]
         ranked = len(choices) > self.job.n
+        if ranked and self._greedy:
+            self.job = replace(self.job, sampling={**self.job.sampling, "temperature": _CANDIDATE_TEMPERATURE})
         async with aclosing(self._generated(prompt, choices)) as events:
             async for event in events:
                 if not ranked or isinstance(event, Started):
@@ -126,17 +132,9 @@ class Answering:
         with self._timed("guardrail"):
             pending = self._submit(self.stages.guardrail, request, payload)
             verdict: Verdict = await pending.result(self.job.deadline)
-        self._note(request.direction, verdict)
+        self.verdicts[request.direction].append(verdict)
+        note_verdict(self.stages.metrics, request.direction, verdict)
         return verdict
-
-    def _note(self, direction: Direction, verdict: Verdict) -> None:
-        self.verdicts[direction].append(verdict)
-        for found in verdict.findings:
-            self.stages.metrics.add(
-                "baton_guardrail_total", direction=direction, action=found.action, category=found.category
-            )
-        if verdict.failed_open:
-            self.stages.metrics.add("baton_guardrail_failed_open_total", direction=direction)
 
     def _retrieve(self) -> Pending | None:
         query = self.job.retrieval
@@ -171,12 +169,17 @@ class Answering:
         redacted = {found.text_index for found in verdict.findings if found.action == "redact"} - blocked
         return PassageVerdict(tuple(sorted(blocked)), {row: verdict.texts[row] for row in sorted(redacted)})
 
+    @property
+    def _greedy(self) -> bool:
+        return self.job.sampling.get("temperature") == 0
+
     # --- the stream -------------------------------------------------------------------------------------------------
 
     async def _generated(self, prompt: Prompt | None, choices: list[OutgoingChoice]) -> AsyncGenerator[ChatEvent, None]:
         first = True
+        self.prompt_tokens = prompt.tokens if prompt else 0
         # The engine refuses several choices without sampling: they would all be the same, so one is copied.
-        copies = len(choices) if self.job.sampling.get("temperature") == 0 else 1
+        copies = len(choices) if self._greedy else 1
         request = self._generate_request(prompt, len(choices) // copies)
         with self._timed("generator"):
             async with aclosing(self.stages.generator.run(request)) as deltas:
@@ -187,14 +190,13 @@ class Answering:
                     if first:
                         first = False
                         self._note_first_token()
-                        yield Started(prompt.tokens if prompt else 0)
+                        yield Started(self.prompt_tokens)
                     for index in range(copies) if copies > 1 else (delta.index,):
                         outgoing = await choices[index].push(replace(delta, index=index))
                         if outgoing is not None:
                             yield outgoing
                     if all(choice.finish_reason == "content_filter" for choice in choices):
                         break
-        self._note_tokens()
 
     async def _next(self, deltas: AsyncIterator[Delta]) -> Delta | None:
         try:
@@ -243,8 +245,8 @@ class Answering:
         self, report: Report, prompt: Prompt | None, retrieved: Pending | None, choices: list[OutgoingChoice]
     ) -> Finished:
         self.milliseconds["total"] = (time.monotonic() - self.started) * 1000
-        for gate in (gate for choice in choices for gate in choice.gates):
-            self._note("output", Verdict(gate.action, tuple(gate.findings), (), failed_open=gate.failed_open))
+        if self.usage == Usage():  # a blocked answer ends before the engine tells
+            self.usage = Usage(self.prompt_tokens, sum(choice.pieces for choice in choices))
         flags: dict[str, Any] = {}
         contexts = None
         if prompt is not None and retrieved is not None:
@@ -260,8 +262,12 @@ class Answering:
             flags=flags,
         )
 
+    def _output_verdicts(self) -> list[Verdict]:
+        gates = (gate for choice in self.choices for gate in choice.gates)
+        return [Verdict(gate.action, tuple(gate.findings), (), failed_open=gate.failed_open) for gate in gates]
+
     def _notes(self) -> Iterator[GuardrailNote]:
-        for direction, verdicts in self.verdicts.items():
+        for direction, verdicts in {**self.verdicts, "output": self._output_verdicts()}.items():
             categories = Counter(found.category for verdict in verdicts for found in verdict.findings)
             failed_open = any(verdict.failed_open for verdict in verdicts)
             if categories or failed_open:
@@ -289,13 +295,20 @@ class Answering:
         self.milliseconds["first_token"] = elapsed
         self.stages.metrics.add("baton_time_to_first_token_milliseconds", elapsed, model=self.job.model)
 
-    def _note_tokens(self) -> None:
+    def _note_outcome(self) -> None:
+        """Record tokens and output findings, also of an answer that nobody waited for to its end."""
+        if not self.choices:
+            return
         add = self.stages.metrics.add
-        add("baton_tokens_total", float(self.usage.prompt_tokens), model=self.job.model, direction="in")
-        add("baton_tokens_total", float(self.usage.completion_tokens), model=self.job.model, direction="out")
+        generated = sum(choice.pieces for choice in (self.choices[:1] if self._greedy else self.choices))
+        add("baton_tokens_total", float(self.prompt_tokens), model=self.job.model, direction="in")
+        add("baton_tokens_total", float(generated), model=self.job.model, direction="out")
+        for verdict in self._output_verdicts():
+            note_verdict(self.stages.metrics, "output", verdict)
 
     def close(self) -> None:
-        """Cancel every call that still works on the job and record the stages' times."""
+        """Cancel every call that still works on the job; record the stages' times and what came out."""
+        self._note_outcome()
         for pending in self._pending:
             if pending.cancel():
                 self.stages.metrics.add("baton_cancels_total", stage=pending.stage)
@@ -311,14 +324,22 @@ def _enforced(response_format: Mapping[str, Any] | None) -> Mapping[str, Any] | 
     return response_format
 
 
+def note_verdict(metrics: Metrics, direction: Direction, verdict: Verdict) -> None:
+    """Count a verdict's findings, and whether it was given without some rule."""
+    for found in verdict.findings:
+        metrics.add("baton_guardrail_total", direction=direction, action=found.action, category=found.category)
+    if verdict.failed_open:
+        metrics.add("baton_guardrail_failed_open_total", direction=direction)
+
+
 def _best(report: Report, choices: list[OutgoingChoice]) -> tuple[Report, list[Delta]]:
-    """Renumber the kept candidates, best first, and return each as one delta."""
-    deltas = []
-    reports = []
-    for number, kept in enumerate(report.choices):
-        chosen = choices[kept.index]
-        deltas.append(Delta(number, content=chosen.text, finish_reason=chosen.finish_reason or "stop"))
-        reports.append(replace(kept, index=number))
+    """Renumber the kept candidates, best first, and return what each would have streamed."""
+    reports = [replace(kept, index=number) for number, kept in enumerate(report.choices)]
+    deltas = [
+        replace(delta, index=number)
+        for number, kept in enumerate(report.choices)
+        for delta in choices[kept.index].released
+    ]
     return Report(tuple(reports)), deltas
 
 

@@ -14,6 +14,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import math
+import traceback
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 from typing import Any, Protocol
@@ -151,8 +152,11 @@ class LocalCall:
 
     async def call(self, request: Any, deadline: float) -> Any:
         """Run the stage without a task of its own: its caller was admitted already."""
-        async with asyncio.timeout_at(deadline):
-            return await _translated(self._runner.run(request), self._stage)
+        try:
+            async with asyncio.timeout_at(deadline):
+                return await _translated(self._runner.run(request), self._stage)
+        except TimeoutError:
+            raise DeadlineExceeded("The request's deadline has passed.", self._stage) from None
 
     async def manage(self, method: str, *arguments: Any) -> Any:
         """Call another method of the stage."""
@@ -191,12 +195,20 @@ class RemoteCall:
 
     async def call(self, request: Any, deadline: float) -> Any:
         """Send a request and wait for the result."""
-        return await self.submit(request).result(deadline)
+        pending = self.submit(request)
+        try:
+            return await pending.result(deadline)
+        finally:
+            pending.cancel()
 
     async def manage(self, method: str, *arguments: Any) -> Any:
         """Call another method of the stage; its arguments and its result may be large."""
         handle = self._handle.options(method_name="manage", _by_reference=True)
-        return await self._wait(handle.remote(method, *arguments))
+        response = handle.remote(method, *arguments)
+        try:
+            return await self._wait(response)
+        finally:
+            response.cancel()
 
     async def _after(self, handle: Any, request: Any, payload: Pending) -> Any:
         # The payload was made in this process: it enters the object store as the call's argument.
@@ -281,7 +293,8 @@ def translate(error: BaseException, stage: str) -> BatonError:
         return StageUnavailable(f"No replica of the {stage} can answer at present; try again shortly.", stage, None, 5)
     if isinstance(error, TimeoutError):
         return DeadlineExceeded("The request's deadline has passed.", stage)
-    log.error("%s failed with %s", stage, name, exc_info=error)
+    # The type and the place, never the message: it may quote what somebody asked.
+    log.error("%s failed with %s\n%s", stage, name, "".join(traceback.format_tb(error.__traceback__)))
     return InternalError(f"The {stage} failed; the log has the details under the request's id.", stage)
 
 

@@ -58,7 +58,10 @@ def build_model(args: dict[str, Any]) -> Application:
     if _needs_no_placement(args):
         from app.deployments.light_generator import LightGenerator
 
-        return serve.deployment(LightGenerator).options(name="generator").bind(args)
+        cpus = args["placement_group_config"]["bundles"][0]["CPU"]
+        return (
+            serve.deployment(LightGenerator).options(name="generator", ray_actor_options={"num_cpus": cpus}).bind(args)
+        )
     from ray.serve.llm import LLMConfig, build_llm_deployment
 
     from app.deployments.generator import GeneratorServer
@@ -76,4 +79,7 @@ def _needs_no_placement(args: dict[str, Any]) -> bool:
     """
     engine = args.get("engine_kwargs", {})
     parallel = max(engine.get("tensor_parallel_size", 1), engine.get("pipeline_parallel_size", 1))
-    return args.get("accelerator_type", "any") is None and parallel == 1 and not args.get("deployment_config")
+    bundles = args.get("placement_group_config", {}).get("bundles", [])
+    one_cpu_bundle = len(bundles) == 1 and set(bundles[0]) == {"CPU"}
+    plain = not args.get("deployment_config") and not args.get("runtime_env")
+    return args.get("accelerator_type", "any") is None and parallel == 1 and one_cpu_bundle and plain

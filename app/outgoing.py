@@ -21,7 +21,7 @@ BLOCKED = "content_filter"
 
 @dataclass
 class OutgoingChoice:
-    """The state of one choice: what came from the engine, what may go out, how it ended."""
+    """The state of one choice: what came from the engine (``pieces``), what went out (``released``), how it ended."""
 
     index: int
     judge: Judge
@@ -30,6 +30,8 @@ class OutgoingChoice:
     finish_reason: str | None = None
     token_logprobs: list[float] = field(default_factory=list)
     gates: list[OutputGate] = field(default_factory=list)
+    pieces: int = 0
+    released: list[Delta] = field(default_factory=list)
     _tools: dict[int, OutputGate] = field(default_factory=dict)
     _held: list[tuple[int, Mapping[str, Any]]] = field(default_factory=list)
     _received_chars: int = 0
@@ -46,6 +48,7 @@ class OutgoingChoice:
         """Take a piece from the engine; return what may go out now, or None when everything is held back."""
         if self.finish_reason is not None:
             return None
+        self.pieces += 1
         self._note_logprobs(delta)
         self._received_chars += len(delta.content)
         released = ""
@@ -86,9 +89,11 @@ class OutgoingChoice:
         logprobs = self._released_logprobs()
         if not (released or tool_calls or logprobs or finish):
             return None
-        return replace(
+        outgoing = replace(
             delta, content=released, tool_calls=tuple(tool_calls), logprobs=logprobs, finish_reason=finish, usage=None
         )
+        self.released.append(outgoing)
+        return outgoing
 
     def _note_logprobs(self, delta: Delta) -> None:
         start = self._received_chars

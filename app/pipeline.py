@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from app.answering import Answering, Stages
+from app.answering import Answering, Stages, note_verdict
 from app.errors import DeadlineExceeded, GuardrailBlocked
 from app.handles import Admission
 from app.jobs import ChatEvent, ChatJob, DocumentResult
@@ -19,6 +19,8 @@ from app.messages import JudgeRequest, Verdict
 
 #: Ingestion of one request's documents takes longer than an answer: embedding 1,000 documents on two cores.
 _INGESTION_SECONDS = 600.0
+#: Uploads at work and waiting; more are refused. They share the retriever's machine with questions.
+_UPLOADS, _WAITING_UPLOADS = 2, 16
 
 
 class Pipeline:
@@ -33,6 +35,7 @@ class Pipeline:
         self._stages = stages
         self._admission = admission
         self._readiness_probe = readiness_probe
+        self._uploads = Admission("retriever", _UPLOADS, _WAITING_UPLOADS, stages.metrics)
 
     async def chat(self, job: ChatJob) -> AsyncGenerator[ChatEvent, None]:
         """Answer a job; see :meth:`app.jobs.PipelinePort.chat`."""
@@ -57,8 +60,8 @@ class Pipeline:
         """Judge the texts and embed them as queries: float32 ``(len(texts), dimension)``, L2-normalised."""
         await self._admit(deadline)
         try:
-            judged = self._stages.guardrail.submit(JudgeRequest("input", tuple(texts), policy))
-            verdict: Verdict = await judged.result(deadline)
+            verdict: Verdict = await self._stages.guardrail.call(JudgeRequest("input", tuple(texts), policy), deadline)
+            note_verdict(self._stages.metrics, "input", verdict)
             if verdict.action == "block":
                 raise GuardrailBlocked("An input was blocked by the guardrail; rephrase it.", "guardrail", "input")
             vectors: npt.NDArray[np.float32] = await self._manage("embed_queries", list(verdict.texts), by=deadline)
@@ -82,7 +85,8 @@ class Pipeline:
 
     async def upsert_documents(self, name: str, documents: Sequence[Mapping[str, Any]]) -> DocumentResult:
         """Chunk, embed and store documents, atomically for readers."""
-        result: DocumentResult = await self._manage("upsert_documents", name, list(documents))
+        async with self._uploads.slot():
+            result: DocumentResult = await self._manage("upsert_documents", name, list(documents))
         return result
 
     async def readiness(self) -> dict[str, str]:

@@ -24,4 +24,5 @@ if [ -z "$uv" ]; then
 fi
 echo "baton: installing the locked packages into .venv (the first time: two to three minutes)"
 # Bytecode is compiled now: importing the engine takes 40 s without and 10 s with it, in each of four processes.
-"$uv" sync --quiet --frozen --inexact --compile-bytecode --python "$python" "$@"
+# A version, not a path: another spelling of the same interpreter would make uv throw the environment away.
+"$uv" sync --quiet --frozen --inexact --compile-bytecode --python 3.11 --no-managed-python "$@"

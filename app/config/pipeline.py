@@ -130,6 +130,17 @@ class PipelineSettings(Config):
     postprocessor: PostprocessorConfig = PostprocessorConfig()
     """Thresholds of grounding and citations."""
 
+    @model_validator(mode="after")
+    def _parts_fit_together(self) -> Self:
+        for name, profile in self.profiles.items():
+            if profile.policy not in self.guardrail.names():
+                raise ValueError(f"profiles.{name}.policy names {profile.policy!r}, which guardrail.policies lacks")
+        for key in ("max_top_k", "max_candidates", "max_collections"):
+            allowed, searched = getattr(self.limits, key), getattr(self.retriever, key)
+            if allowed > searched:
+                raise ValueError(f"limits.{key} is {allowed}, over retriever.{key} of {searched}: change one of them")
+        return self
+
     def gateway(self, shape: PipelineShape) -> GatewayConfig:
         """Return the gateway's view: profiles and limits checked against the models that are served."""
         models = {

@@ -1,7 +1,7 @@
 """Runs a stage in this process: off the event loop, in threads of its own, with live settings that never half apply.
 
 The same runners serve a stage in the gateway's process (``app/handles.py: LocalCall``) and in a deployment of its own
-(``app/deployments/stage.py``), so a stage behaves the same in both places.
+(``app/deployments/stages.py``), so a stage behaves the same in both places.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from ray import serve
 from app.config.guardrail import GuardrailConfig
 from app.config.pipeline import BatchingShape
 from app.errors import ConfigError, InvalidRequest
-from app.messages import JudgeRequest, RetrievalQuery, Retrieved, Verdict
+from app.messages import Action, Finding, JudgeRequest, RetrievalQuery, Retrieved, Verdict
 from app.metrics import Metrics
 
 log = logging.getLogger("baton.runner")
@@ -27,6 +27,8 @@ log = logging.getLogger("baton.runner")
 #: A text up to this many characters is judged on the event loop: 2 KB take well under a millisecond, and a switch of
 #: threads per generated token would cost more than the judgement.
 _INLINE_CHARS = 4096
+#: Threads for everything that is not a request's work (uploads take minutes): they must never keep questions waiting.
+_MANAGE_THREADS = 4
 
 
 class StageRunner:
@@ -35,6 +37,7 @@ class StageRunner:
     def __init__(self, stage: Any, threads: int) -> None:
         self.stage = stage
         self._threads = ThreadPoolExecutor(threads, thread_name_prefix=f"baton-{stage.name}")
+        self._manage_threads = ThreadPoolExecutor(_MANAGE_THREADS, thread_name_prefix=f"baton-{stage.name}-manage")
 
     async def start(self) -> None:
         """Load the stage."""
@@ -52,12 +55,14 @@ class StageRunner:
         """Call another public method of the stage."""
         if method.startswith("_") or not callable(getattr(self.stage, method, None)):
             raise InvalidRequest(f"The {self.stage.name} has no method {method!r}.", self.stage.name)
-        return await self._off_loop(getattr(self.stage, method), *arguments)
+        loop = asyncio.get_running_loop()
+        return await loop.run_in_executor(self._manage_threads, partial(getattr(self.stage, method), *arguments))
 
     async def close(self) -> None:
         """Release the stage and its threads."""
         await self._off_loop(self.stage.close)
         self._threads.shutdown(wait=False)
+        self._manage_threads.shutdown(wait=False)
 
     async def _off_loop(self, work: Callable[..., Any], *arguments: Any) -> Any:
         return await asyncio.get_running_loop().run_in_executor(self._threads, partial(work, *arguments))
@@ -82,13 +87,30 @@ class GuardrailRunner(StageRunner):
     async def run(self, request: JudgeRequest, payload: Retrieved | None = None) -> Verdict:
         """Return the verdict on the request's texts, or on the payload's passages that may reach the prompt."""
         if payload is not None:
-            texts = payload.passages.column("text").slice(0, payload.top_k).to_pylist()
-            request = replace(request, texts=tuple(texts))
-        if sum(map(len, request.texts)) <= _INLINE_CHARS and request.policy not in self._classifying:
+            return await self._judge_passages(request, payload)
+        # A classifier never judges an answer that is still being written.
+        quick = request.direction == "output" or request.policy not in self._classifying
+        if quick and sum(map(len, request.texts)) <= _INLINE_CHARS:
             verdict: Verdict = self.stage.run(request)
         else:
             verdict = await self._off_loop(self.stage.run, request)
         return verdict
+
+    async def _judge_passages(self, request: JudgeRequest, payload: Retrieved) -> Verdict:
+        """Judge text and source of each passage: both reach the prompt. A source that offends blocks its passage."""
+        shown = payload.passages.select(["text", "source"]).slice(0, payload.top_k)
+        texts = shown.column("text").to_pylist()
+        sources = [source or "" for source in shown.column("source").to_pylist()]
+        verdict: Verdict = await self._off_loop(self.stage.run, replace(request, texts=(*texts, *sources)))
+        findings = tuple(_on_its_row(found, len(texts)) for found in verdict.findings)
+        return replace(verdict, findings=findings, texts=verdict.texts[: len(texts)])
+
+
+def _on_its_row(found: Finding, rows: int) -> Finding:
+    if found.text_index < rows:
+        return found
+    action: Action = "flag" if found.action == "flag" else "block"
+    return replace(found, text_index=found.text_index - rows, action=action)
 
 
 class RetrieverRunner(StageRunner):

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from app.config.guardrail import GuardrailConfig
-from app.errors import InternalError, PayloadTooLarge, StageUnavailable, bounded
+from app.errors import PayloadTooLarge, StageUnavailable, bounded
 from app.guard.classifier import LoadClassifier, load_classifier
 from app.guard.compiling import Compiler, Parts
 from app.guard.patterns import Budget
@@ -69,7 +69,7 @@ class Guardrail:
         """Judge texts.
 
         Raises PayloadTooLarge for a text over ``maxTextChars``, StageUnavailable when a rule could not be evaluated
-        under ``fail_closed``, InternalError for a policy that does not exist.
+        under ``fail_closed`` or when the policy does not exist (any more).
         """
         state = self._started()
         policy = self._policy(state, request.policy)
@@ -93,8 +93,8 @@ class Guardrail:
     def _policy(state: _State, name: str) -> Policy:
         policy = state.policies.get(name)
         if policy is None:
-            raise InternalError(
-                f"The guardrail has no policy {bounded(name)}; it has {sorted(state.policies)}.", "guardrail"
+            raise StageUnavailable(
+                f"The guardrail has no policy {bounded(name)}; it has {sorted(state.policies)}.", "guardrail", None, 1
             )
         return policy
 

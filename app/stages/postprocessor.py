@@ -65,7 +65,8 @@ class Postprocessor:
             review.report(choice, json_report, found)
             for choice, json_report, found in zip(request.choices, json_reports, grounded, strict=True)
         ]
-        return Report(choices=tuple(_best(reports, request.keep)))
+        blocked = {choice.index for choice in request.choices if choice.finish_reason == "content_filter"}
+        return Report(choices=tuple(_best(reports, request.keep, blocked)))
 
     def close(self) -> None:
         """Release the embedder."""
@@ -78,11 +79,14 @@ class Postprocessor:
         return self._json.check(choice.text, choice.finish_reason, request.response_format)
 
 
-def _best(reports: list[ChoiceReport], keep: int) -> list[ChoiceReport]:
-    """Return the choices the caller gets; only a surplus is ranked, usable JSON before confidence before grounding."""
+def _best(reports: list[ChoiceReport], keep: int, blocked: set[int]) -> list[ChoiceReport]:
+    """Return the choices the caller gets; only a surplus is ranked.
+
+    What the guardrail cut short comes last, then usable JSON counts before confidence before grounding.
+    """
     if len(reports) <= keep:
         return reports
-    return sorted(reports, key=_rank, reverse=True)[:keep]
+    return sorted(reports, key=lambda report: (report.index not in blocked, *_rank(report)), reverse=True)[:keep]
 
 
 def _rank(report: ChoiceReport) -> tuple[bool, float, float]:

@@ -6,7 +6,7 @@ import unicodedata
 import pytest
 
 from app.config.guardrail import GuardrailConfig
-from app.errors import InternalError, PayloadTooLarge, StageUnavailable
+from app.errors import PayloadTooLarge, StageUnavailable
 from app.messages import JudgeRequest
 from app.stages.guardrail import Guardrail
 
@@ -365,7 +365,7 @@ def test_a_normalised_pattern_sees_through_disguises():
 
 
 def test_an_unknown_policy_and_a_huge_text_are_named():
-    with pytest.raises(InternalError, match="no policy 'other'"):
+    with pytest.raises(StageUnavailable, match="no policy 'other'"):
         BUILT_IN.run(JudgeRequest("input", ("x",), "other"))
     with pytest.raises(PayloadTooLarge, match="2000001 characters"):
         BUILT_IN.run(JudgeRequest("input", ("x" * 2_000_001,)))
