@@ -1,4 +1,6 @@
-"""Proof of how a payload arrived: mapped from the node's object store, copied, or brought over from another node.
+"""Proof of how a payload arrived: mapped from the node's object store, or copied.
+
+From another node Ray first brings it into this node's store, where it is then mapped.
 
 The consumer looks where the payload's largest buffer lies. Inside a mapping of the object store (a file under
 ``/dev/shm`` or wherever Ray keeps it, named ``plasma``) nothing was copied; anywhere else the bytes are a copy of the

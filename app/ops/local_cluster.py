@@ -15,6 +15,8 @@ from app.config.local import PIPELINE, ROOT, LocalConfig, serve_config
 from app.errors import ConfigError, StageUnavailable
 
 _POLL_SECONDS = 0.5
+_WATCH_SECONDS = 5.0
+_SILENCES = 6
 
 #: Environment of every Ray process. Set before Ray is imported: most of it is read at import.
 ENVIRONMENT = {
@@ -61,6 +63,12 @@ class LocalCluster:
         os.environ["PYTHONPATH"] = os.pathsep.join(place for place in places if place)
         import ray
 
+        try:
+            self._init(ray)
+        except Exception as error:
+            raise StageUnavailable(f"Ray did not start ({type(error).__name__}): {error}") from error
+
+    def _init(self, ray: Any) -> None:
         machine = self._config.machine
         ray.init(
             address="local",
@@ -84,27 +92,48 @@ class LocalCluster:
         An engine's start is the longest chain of work; on two cores it must not wait for the others' imports.
         """
         whole = serve_config(self._config)
+        end = self._end()
         models = [application for application in whole["applications"] if application["name"] != PIPELINE]
         self._put(whole | {"applications": models})
-        while not stop.is_set():
+        while time.monotonic() < end:
             found = self.statuses()
             self._tell(found, say)
-            if all(_has_replica(found.get(application["name"], {})) for application in models):
+            if stop.is_set() or all(_has_replica(found.get(application["name"], {})) for application in models):
                 break
             stop.wait(_POLL_SECONDS)
-        self._put(whole)
+        if not stop.is_set():
+            self._put(whole)
+
+    def _end(self) -> float:
+        return time.monotonic() + self._config.machine.start_timeout_seconds
 
     def _put(self, configuration: dict[str, Any]) -> None:
-        answer = httpx.put(self._applications, json=configuration, timeout=60)
+        try:
+            answer = httpx.put(self._applications, json=configuration, timeout=120)
+        except httpx.HTTPError as error:
+            raise StageUnavailable(f"Serve did not take the configuration ({type(error).__name__}).") from None
         if answer.status_code != 200:
             raise ConfigError(f"Serve refused the configuration: {answer.text[:500]}")
 
     def statuses(self) -> dict[str, dict[str, Any]]:
-        """Return Serve's view of each application."""
-        answer = httpx.get(self._applications, timeout=30)
-        answer.raise_for_status()
+        """Return Serve's view of each application; nothing while Serve does not answer."""
+        try:
+            answer = httpx.get(self._applications, timeout=30)
+            answer.raise_for_status()
+        except httpx.HTTPError:
+            return {}
         applications: dict[str, dict[str, Any]] = answer.json()["applications"]
         return applications
+
+    def watch(self, say: Callable[[str], None], stop: threading.Event) -> None:
+        """Tell changes of status until asked to stop. Raises :class:`StageUnavailable` when the cluster is gone."""
+        silent = 0
+        while not stop.wait(_WATCH_SECONDS):
+            found = self.statuses()
+            silent = 0 if found else silent + 1
+            if silent == _SILENCES:
+                raise StageUnavailable("The Ray cluster does not answer any more; its logs are under /tmp/ray.")
+            self._tell(found, say)
 
     def wait_until_running(self, say: Callable[[str], None], stop: threading.Event, only: str | None = None) -> None:
         """Wait for all applications (or the one called ``only``), telling each change of status.
@@ -112,7 +141,7 @@ class LocalCluster:
         Raises :class:`ConfigError` with Serve's message when one fails, :class:`StageUnavailable` when time is up.
         """
         wanted = {only} if only else {application["name"] for application in serve_config(self._config)["applications"]}
-        end = time.monotonic() + self._config.machine.start_timeout_seconds
+        end = self._end()
         while not stop.is_set():
             found = self.statuses()
             self._tell(found, say)

@@ -93,7 +93,7 @@ def _serve(config: LocalConfig, options: argparse.Namespace, progress: Progress,
         cluster.wait_until_running(progress.say, stop)
         if not stop.is_set():
             _announce(config, progress)
-        stop.wait()
+        cluster.watch(progress.say, stop)
         progress.say("stopping")
     finally:
         cluster.stop()

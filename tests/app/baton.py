@@ -102,11 +102,11 @@ class Baton:
         connection.request("POST", "/v1/chat/completions", json.dumps(body), {"Content-Type": "application/json"})
         return connection, connection.getresponse()
 
-    def scrape(self, name: str, labels: str = "") -> float:
-        """Return the sum over all rows of a metric whose labels hold ``labels``."""
+    def scrape(self, name: str, *labels: str) -> float:
+        """Return the sum over all rows of a metric whose labels hold each of ``labels``."""
         text = httpx.get(self.metrics, timeout=20).text
         rows = re.findall(rf"^{name}(\{{[^}}]*\}})? ([0-9.e+-]+)$", text, re.M)
-        return sum(float(value) for found, value in rows if labels in found)
+        return sum(float(value) for found, value in rows if all(label in found for label in labels))
 
     @staticmethod
     def wait_for(condition, seconds: float, what: str) -> None:

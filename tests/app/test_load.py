@@ -90,6 +90,7 @@ def one(baton, number, seen, notes):
 def test_overload_is_shed_in_time_and_in_shape(baton, stage):
     baton.deploy(small(stage))
     try:
+        baton.chat("warm", model="default")
         seen, notes = collections.Counter(), set()
         threads = [threading.Thread(target=one, args=(baton, number, seen, notes)) for number in range(80)]
         for thread in threads:
@@ -113,7 +114,7 @@ def file_descriptors():
         if process.name.isdigit():
             try:
                 command = (process / "cmdline").read_bytes()
-                total += len(os.listdir(process / "fd")) if b"ServeReplica:pipeline" in command else 0
+                total += len(os.listdir(process / "fd")) if b"ray::ServeReplica" in command else 0
             except OSError:
                 continue
     return total
@@ -124,6 +125,7 @@ def state(baton):
         "store": baton.scrape("ray_object_store_memory"),
         "spilled": baton.scrape("ray_spill_manager_objects_bytes"),
         "rss_mb": baton.scrape("ray_component_rss_mb", "ServeReplica:pipeline"),
+        "engine_mb": baton.scrape("ray_component_rss_mb", "ServeReplica:model"),
         "files": file_descriptors(),
     }
 
@@ -153,6 +155,8 @@ def test_six_hundred_requests_leave_nothing_behind(baton):
     after = state(baton)
     assert after["store"] <= before["store"] + 20e6, (before, after)
     assert after["spilled"] <= before["spilled"]
+    assert min(before["rss_mb"], before["engine_mb"], before["files"]) > 0, before
+    assert after["engine_mb"] <= before["engine_mb"] * 1.1 + 50, (before, after)
     assert after["rss_mb"] <= before["rss_mb"] * 1.1 + 50, (before, after)
     assert after["files"] <= before["files"] + 10, (before, after)
 
