@@ -133,7 +133,7 @@ class LocalCluster:
             silent = 0 if found else silent + 1
             if silent == _SILENCES:
                 raise StageUnavailable("The Ray cluster does not answer any more; its logs are under /tmp/ray.")
-            self._tell(found, say)
+            self._tell(found, say, fatal=False)  # what served before goes on serving
 
     def wait_until_running(self, say: Callable[[str], None], stop: threading.Event, only: str | None = None) -> None:
         """Wait for all applications (or the one called ``only``), telling each change of status.
@@ -151,14 +151,15 @@ class LocalCluster:
                 raise StageUnavailable(f"The applications {sorted(wanted)} did not start in time.")
             stop.wait(_POLL_SECONDS)
 
-    def _tell(self, found: dict[str, dict[str, Any]], say: Callable[[str], None]) -> None:
+    def _tell(self, found: dict[str, dict[str, Any]], say: Callable[[str], None], *, fatal: bool = True) -> None:
         for name, application in found.items():
             status = application["status"]
-            if status == "DEPLOY_FAILED":
+            failed = status == "DEPLOY_FAILED"
+            if failed and fatal:
                 raise ConfigError(f"The application {name} did not start: {_reason(application)}")
             if self._said.get(name) != status:
                 self._said[name] = status
-                say(f"application {name}: {status.lower()}")
+                say(f"application {name}: {status.lower()}{': ' + _reason(application) if failed else ''}")
 
     def stop(self) -> None:
         """Stop Serve, then Ray; engines get the time to remove what they keep in shared memory."""
