@@ -7,6 +7,11 @@ import pytest
 from tests.app.baton import ROOT, Baton
 
 
+def pytest_collection_modifyitems(items):
+    """Run what needs the running Baton last: until it starts, the other tests have both cores to themselves."""
+    items.sort(key=lambda item: "baton" in getattr(item, "fixturenames", ()))
+
+
 @pytest.fixture(scope="session")
 def models() -> Path:
     """The folder of the small models, prepared once and shared with `make run`."""
