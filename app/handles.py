@@ -14,6 +14,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import math
+import time
 import traceback
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
@@ -27,6 +28,8 @@ log = logging.getLogger("baton.handles")
 #: Messages over this many bytes go by reference; by value fails at 4 MiB.
 INLINE_BYTES = 1 << 20
 _RETRY_AFTER_SECONDS = 1
+#: How long an admitted caller waits before it tries a full queue again.
+_SHORTEST_PAUSE_SECONDS, _LONGEST_PAUSE_SECONDS = 0.01, 0.25
 
 
 class Runner(Protocol):
@@ -194,12 +197,23 @@ class RemoteCall:
         return Pending(self._stage, asyncio.create_task(self._wait(response)), response)
 
     async def call(self, request: Any, deadline: float) -> Any:
-        """Send a request and wait for the result."""
-        pending = self.submit(request)
-        try:
-            return await pending.result(deadline)
-        finally:
-            pending.cancel()
+        """Send a small request of a caller that was admitted already: a full queue makes it wait, never fail."""
+        pause = _SHORTEST_PAUSE_SECONDS
+        while True:
+            response = self._by_value.remote(request)
+            try:
+                async with asyncio.timeout_at(deadline):
+                    return await response
+            except TimeoutError:
+                raise DeadlineExceeded("The request's deadline has passed.", self._stage) from None
+            except Exception as error:
+                translated = translate(error, self._stage)
+                if not isinstance(translated, Overloaded) or time.monotonic() + pause > deadline:
+                    raise translated from None
+            finally:
+                response.cancel()
+            await asyncio.sleep(pause)
+            pause = min(2 * pause, _LONGEST_PAUSE_SECONDS)
 
     async def manage(self, method: str, *arguments: Any) -> Any:
         """Call another method of the stage; its arguments and its result may be large."""

@@ -60,7 +60,11 @@ class Pipeline:
         """Judge the texts and embed them as queries: float32 ``(len(texts), dimension)``, L2-normalised."""
         await self._admit(deadline)
         try:
-            verdict: Verdict = await self._stages.guardrail.call(JudgeRequest("input", tuple(texts), policy), deadline)
+            judged = self._stages.guardrail.submit(JudgeRequest("input", tuple(texts), policy))
+            try:
+                verdict: Verdict = await judged.result(deadline)
+            finally:
+                judged.cancel()
             note_verdict(self._stages.metrics, "input", verdict)
             if verdict.action == "block":
                 raise GuardrailBlocked("An input was blocked by the guardrail; rephrase it.", "guardrail", "input")

@@ -183,6 +183,18 @@ async def test_whatever_a_replica_raises_becomes_one_of_our_errors(raised, expec
     assert "boom" not in str(caught.value)
 
 
+async def test_an_admitted_caller_waits_for_a_full_queue_and_is_not_shed():
+    metrics = MemoryMetrics()
+    handle = Handle([Response(BackPressureError()), Response(BackPressureError()), Response("verdict")])
+    call = RemoteCall("guardrail", handle, metrics)
+    assert await call.call(JudgeRequest("output", ("hi",)), soon()) == "verdict"
+    assert metrics.total("baton_sheds_total") == 0
+    with pytest.raises(Overloaded):
+        await RemoteCall("guardrail", Handle([Response(BackPressureError())]), metrics).call("late", soon(0.001))
+    with pytest.raises(DeadlineExceeded):
+        await RemoteCall("guardrail", Handle([Response("slow", seconds=5)]), metrics).call("late", soon(0.02))
+
+
 def test_translate_finds_our_error_behind_a_chain():
     error = RuntimeError("wrapper")
     error.__cause__ = InvalidRequest("name it", "retriever", "rag.collection")
