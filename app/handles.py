@@ -12,12 +12,12 @@ hang-ups left the engine generating to the end, with it 0 of 16.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import math
 import time
 import traceback
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
-from contextlib import asynccontextmanager
 from typing import Any, Protocol
 
 from app.errors import BatonError, DeadlineExceeded, InternalError, Overloaded, StageUnavailable
@@ -67,9 +67,15 @@ class Pending:
         if self._task.done():
             return False
         if self.response is not None:
-            self.response.cancel()
+            _cancel(self.response)
         self._task.cancel()
         return True
+
+
+def _cancel(response: Any) -> None:
+    """Cancel Serve's response. Of one that was refused, ``cancel`` raises the refusal once more."""
+    with contextlib.suppress(Exception):
+        response.cancel()
 
 
 def _mark_retrieved(task: asyncio.Task[Any]) -> None:
@@ -104,7 +110,7 @@ class Admission:
         self._queued = 0
         self._metrics = metrics
 
-    @asynccontextmanager
+    @contextlib.asynccontextmanager
     async def slot(self) -> AsyncIterator[None]:
         """Hold one slot. Raises :class:`Overloaded` when the queue is full."""
         await self.acquire()
@@ -211,7 +217,7 @@ class RemoteCall:
                 if not isinstance(translated, Overloaded) or time.monotonic() + pause > deadline:
                     raise translated from None
             finally:
-                response.cancel()
+                _cancel(response)
             await asyncio.sleep(pause)
             pause = min(2 * pause, _LONGEST_PAUSE_SECONDS)
 
@@ -222,7 +228,7 @@ class RemoteCall:
         try:
             return await self._wait(response)
         finally:
-            response.cancel()
+            _cancel(response)
 
     async def _after(self, handle: Any, request: Any, payload: Pending) -> Any:
         # The payload was made in this process: it enters the object store as the call's argument.
@@ -230,7 +236,7 @@ class RemoteCall:
         try:
             return await self._wait(response)
         finally:
-            response.cancel()
+            _cancel(response)
 
     async def _wait(self, response: Any) -> Any:
         try:
@@ -269,7 +275,7 @@ class RemoteEngine:
             raise translated from None
         finally:
             if response is not None:
-                response.cancel()
+                _cancel(response)
             if not finished:
                 self._metrics.add("baton_cancels_total", stage=self._stage)
 

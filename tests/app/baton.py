@@ -46,7 +46,8 @@ class Baton:
         self.process = subprocess.Popen(
             command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, start_new_session=True
         )
-        threading.Thread(target=self._read, daemon=True).start()
+        self._reader = threading.Thread(target=self._read, daemon=True)
+        self._reader.start()
         self.wait_for(lambda: "Baton is ready" in self.said or self.process.poll() is not None, START_SECONDS, "start")
         assert self.process.poll() is None, self.said
 
@@ -64,7 +65,10 @@ class Baton:
         self.http.close()
         if self.process.poll() is None:
             os.killpg(self.process.pid, signal.SIGINT)
-        return self.process.wait(timeout=120)
+        code = self.process.wait(timeout=120)
+        self._reader.join(timeout=30)
+        self.process.stdout.close()
+        return code
 
     # --- configuration ------------------------------------------------------------------------------------------------
 

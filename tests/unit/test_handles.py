@@ -54,6 +54,8 @@ class Response:
 
     def cancel(self):
         self.cancelled = True
+        if isinstance(self.result, Exception):
+            raise self.result  # as Serve does for a refused request
 
 
 class Handle:
@@ -206,6 +208,7 @@ class Stream:
 
     def __init__(self, items):
         self.items = list(items)
+        self.refusals = [item for item in self.items if isinstance(item, Exception)]
         self.cancels = 0
 
     def __aiter__(self):
@@ -222,6 +225,8 @@ class Stream:
 
     def cancel(self):
         self.cancels += 1
+        for item in self.refusals:
+            raise item  # as Serve does for a refused request
 
 
 async def test_a_stream_is_cancelled_however_its_reader_leaves():
