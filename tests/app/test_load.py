@@ -144,13 +144,17 @@ def wave(baton, count, text):
             hang_up(connection)
 
 
-@pytest.mark.timeout(900)
-def test_six_hundred_requests_leave_nothing_behind(baton):
+#: 600 take eight minutes on two busy cores; `BATON_WAVE=600` asks for them.
+WAVE = int(os.environ.get("BATON_WAVE", "150"))
+
+
+@pytest.mark.timeout(1200)
+def test_a_wave_of_requests_leaves_nothing_behind(baton):
     text = "filler " * 28_000
     wave(baton, 60, text)  # caches, pools and allocators reach their size
     time.sleep(15)
     before = state(baton)
-    wave(baton, 600, text)
+    wave(baton, WAVE, text)
     time.sleep(25)
     after = state(baton)
     assert after["store"] <= before["store"] + 20e6, (before, after)
