@@ -37,7 +37,8 @@ class Gateway:
         self._settings: GatewayConfig | None = None
         self._stage_settings: PipelineSettings | None = None
         self._runners = {name: build_runner(name, self._shape) for name in STAGE_NAMES if name not in handles}
-        await asyncio.gather(*(runner.start() for runner in self._runners.values()))
+        for runner in self._runners.values():  # one by one: transformers cannot be imported by two threads at once
+            await runner.start()
         self._pipeline = Pipeline(self._stages(handles), self._admission(), Readiness(self._shape).probe)
 
     def _admission(self) -> Admission:
