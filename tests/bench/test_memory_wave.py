@@ -11,8 +11,6 @@ from pathlib import Path
 import pytest
 
 from tests.app.baton import MODEL
-from tests.app.conftest import baton as _baton  # noqa: F401 - the fixture `baton`
-from tests.app.conftest import models  # noqa: F401 - a fixture
 from tests.app.test_load import hang_up
 
 
@@ -56,8 +54,7 @@ WAVE = int(os.environ.get("BATON_WAVE", "600"))
 
 
 @pytest.mark.timeout(1200)
-def test_a_wave_of_requests_leaves_nothing_behind(request):
-    baton = request.getfixturevalue("baton")
+def test_a_wave_of_requests_leaves_nothing_behind(baton):
     text = "filler " * 28_000
     wave(baton, 60, text)  # caches, pools and allocators reach their size
     time.sleep(15)
