@@ -99,7 +99,7 @@ class Answering:
             report, deltas = _best(report, choices)
             for delta in deltas:
                 yield delta
-        yield await self._finished(report, prompt, retrieved, choices)
+        yield await self._finished(report, prompt, retrieved)
 
     async def _judged_input(self) -> ChatJob:
         job = self.job
@@ -241,12 +241,10 @@ class Answering:
             report: Report = await self._submit(self.stages.postprocessor, request, retrieved).result(self.job.deadline)
         return report
 
-    async def _finished(
-        self, report: Report, prompt: Prompt | None, retrieved: Pending | None, choices: list[OutgoingChoice]
-    ) -> Finished:
+    async def _finished(self, report: Report, prompt: Prompt | None, retrieved: Pending | None) -> Finished:
         self.milliseconds["total"] = (time.monotonic() - self.started) * 1000
         if self.usage == Usage():  # a blocked answer ends before the engine tells
-            self.usage = Usage(self.prompt_tokens, sum(choice.pieces for choice in choices))
+            self.usage = Usage(self.prompt_tokens, sum(choice.pieces for choice in self.choices))
         flags: dict[str, Any] = {}
         contexts = None
         if prompt is not None and retrieved is not None:

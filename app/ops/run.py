@@ -15,7 +15,6 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 from types import FrameType
-from typing import Any
 
 from app.config.local import PIPELINE, ROOT, LocalConfig, MachineConfig, load
 from app.errors import BatonError, ConfigError
@@ -131,9 +130,5 @@ def _announce(config: LocalConfig, progress: Progress) -> None:
     print("  stop     Ctrl-C", flush=True)
 
 
-def _exit(code: Any) -> None:
-    sys.exit(code)
-
-
 if __name__ == "__main__":
-    _exit(main())
+    sys.exit(main())
