@@ -20,6 +20,7 @@ import traceback
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from typing import Any, Protocol
 
+from app.admission import Admission, overloaded
 from app.errors import BatonError, DeadlineExceeded, InternalError, Overloaded, StageUnavailable
 from app.metrics import Metrics
 
@@ -27,7 +28,6 @@ log = logging.getLogger("baton.handles")
 
 #: Messages over this many bytes go by reference; by value fails at 4 MiB.
 INLINE_BYTES = 1 << 20
-_RETRY_AFTER_SECONDS = 1
 #: How long an admitted caller waits before it tries a full queue again.
 _SHORTEST_PAUSE_SECONDS, _LONGEST_PAUSE_SECONDS = 0.01, 0.25
 
@@ -98,48 +98,6 @@ class StageCall(Protocol):
     async def manage(self, method: str, *arguments: Any) -> Any:
         """Call another method of the stage, such as the retriever's ``list_collections``."""
         ...
-
-
-class Admission:
-    """Lets ``max_ongoing`` calls in and ``max_queued`` more wait (-1 = any number); refuses the rest at once."""
-
-    def __init__(self, stage: str, max_ongoing: int, max_queued: int, metrics: Metrics) -> None:
-        self._stage = stage
-        self._free = asyncio.Semaphore(max_ongoing)
-        self._max_queued = max_queued
-        self._queued = 0
-        self._metrics = metrics
-
-    @contextlib.asynccontextmanager
-    async def slot(self) -> AsyncIterator[None]:
-        """Hold one slot. Raises :class:`Overloaded` when the queue is full."""
-        await self.acquire()
-        try:
-            yield
-        finally:
-            self.release()
-
-    async def acquire(self) -> None:
-        """Take one slot, waiting in the bounded queue. Raises :class:`Overloaded` when the queue is full."""
-        if self._free.locked() and 0 <= self._max_queued <= self._queued:
-            self._metrics.add("baton_sheds_total", stage=self._stage)
-            raise overloaded(self._stage)
-        self._queued += 1
-        try:
-            await self._free.acquire()
-        finally:
-            self._queued -= 1
-
-    def release(self) -> None:
-        """Give the slot back."""
-        self._free.release()
-
-
-def overloaded(stage: str, retry_after_seconds: int = _RETRY_AFTER_SECONDS) -> Overloaded:
-    """Return the error of a full queue."""
-    return Overloaded(
-        f"The {stage} is at its limit and its queue is full; try again shortly.", stage, None, retry_after_seconds
-    )
 
 
 class LocalCall:

@@ -11,9 +11,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from app.admission import Admission, Capacity
 from app.answering import Answering, Stages, note_verdict
 from app.errors import DeadlineExceeded, GuardrailBlocked
-from app.handles import Admission
 from app.jobs import ChatEvent, ChatJob, DocumentResult
 from app.messages import JudgeRequest, Verdict
 
@@ -30,24 +30,27 @@ class Pipeline:
         self,
         stages: Stages,
         admission: Admission,
+        capacity: Capacity,
         readiness_probe: Callable[[], Awaitable[dict[str, str]]],
     ) -> None:
         self._stages = stages
         self._admission = admission
+        self._capacity = capacity
         self._readiness_probe = readiness_probe
         self._uploads = Admission("retriever", _UPLOADS, _WAITING_UPLOADS, stages.metrics)
 
     async def chat(self, job: ChatJob) -> AsyncGenerator[ChatEvent, None]:
         """Answer a job; see :meth:`app.jobs.PipelinePort.chat`."""
-        await self._admit(job.deadline)
-        answering = Answering(self._stages, job)
-        try:
-            async with aclosing(answering.events()) as events:
-                async for event in events:
-                    yield event
-        finally:
-            self._admission.release()
-            answering.close()
+        with self._capacity.taken(job.model):
+            await self._admit(job.deadline)
+            answering = Answering(self._stages, job)
+            try:
+                async with aclosing(answering.events()) as events:
+                    async for event in events:
+                        yield event
+            finally:
+                self._admission.release()
+                answering.close()
 
     async def _admit(self, deadline: float) -> None:
         try:

@@ -177,6 +177,15 @@ class GatewayConfig(Config):
     """The name under which ``/v1/embeddings`` offers the retriever's embedder."""
     limits: LimitsConfig = LimitsConfig()
     """Caps on requests."""
+    model_capacity: dict[Name, Count] = Field(default_factory=dict)
+    """Jobs in flight per model; more are refused before any stage works on them. Empty: any number."""
+
+    @model_validator(mode="after")
+    def _capacities_have_models(self) -> Self:
+        unknown = sorted(self.model_capacity.keys() - self.models.keys())
+        if unknown:
+            raise ValueError(f"modelCapacity names {unknown[0]!r}, which models does not hold")
+        return self
 
     @model_validator(mode="after")
     def _names_fit_together(self) -> Self:

@@ -108,6 +108,25 @@ def _filled(value: Any, places: Mapping[str, str]) -> Any:
     return value
 
 
+def _capacities(config: LocalConfig) -> dict[str, int]:
+    options = {model.application: model.options for model in config.models}
+    found = {name: capacity(options[model.application]) for name, model in config.pipeline.models.items()}
+    return {name: jobs for name, jobs in found.items() if jobs is not None}
+
+
+def capacity(options: Mapping[str, Any]) -> int | None:
+    """Return how many jobs a deployment with these options takes: at work and waiting; ``None`` where it may be any.
+
+    The defaults are Serve's own: one replica, 5 ongoing requests, no bound on the queue.
+    """
+    queued = options.get("max_queued_requests", -1)
+    if queued < 0:
+        return None
+    autoscaling = options.get("autoscaling_config") or {}
+    replicas = autoscaling.get("max_replicas") or options.get("num_replicas") or 1
+    return int(replicas * options.get("max_ongoing_requests", 5) + queued)
+
+
 def serve_config(config: LocalConfig) -> dict[str, Any]:
     """Return Serve's declarative configuration: one application per model, one for the pipeline.
 
@@ -125,6 +144,7 @@ def serve_config(config: LocalConfig) -> dict[str, Any]:
         for model in config.models
     ]
     settings = config.settings.model_dump(mode="json", by_alias=True)
+    settings["modelCapacity"] = _capacities(config) | settings["modelCapacity"]
     deployments = [{"name": "gateway", "user_config": settings}]
     for name in ("guardrail", "retriever", "assembler", "postprocessor"):
         if getattr(config.pipeline.stages, name).placement == "deployment":

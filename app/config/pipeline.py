@@ -121,6 +121,9 @@ class PipelineSettings(Config):
     """The profile of requests that name none."""
     limits: LimitsConfig = LimitsConfig()
     """Caps on requests."""
+    model_capacity: dict[Name, Count] = Field(default_factory=dict)
+    """Jobs in flight per model and gateway replica; more are refused with 503 before any stage works on them.
+    Where it is left out it follows from the model's own options: what its replicas work on and what may wait."""
     guardrail: GuardrailConfig = GuardrailConfig()
     """Policies."""
     retriever: RetrieverConfig = RetrieverConfig()
@@ -153,6 +156,7 @@ class PipelineSettings(Config):
                 "models": models,
                 "default_profile": self.default_profile,
                 "limits": self.limits,
+                "model_capacity": self.model_capacity,
             },
             "settings",
         )

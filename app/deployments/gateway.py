@@ -10,6 +10,7 @@ from typing import Any
 from fastapi import FastAPI
 from ray import serve
 
+from app.admission import Admission, Capacity
 from app.answering import Stages
 from app.api.application import build_api
 from app.config.gateway import GatewayConfig
@@ -17,7 +18,7 @@ from app.config.pipeline import PipelineSettings, PipelineShape
 from app.deployments.runner import refused
 from app.deployments.stages import STAGE_NAMES, build_runner, stage_shape
 from app.errors import ConfigError, StageUnavailable
-from app.handles import Admission, LocalCall, RemoteCall, RemoteEngine, StageCall
+from app.handles import LocalCall, RemoteCall, RemoteEngine, StageCall
 from app.handoff import HandoffMeter
 from app.metrics import Metrics, RayMetrics
 from app.pipeline import Pipeline
@@ -39,7 +40,8 @@ class Gateway:
         self._runners = {name: build_runner(name, self._shape) for name in STAGE_NAMES if name not in handles}
         for runner in self._runners.values():  # one by one: transformers cannot be imported by two threads at once
             await runner.start()
-        self._pipeline = Pipeline(self._stages(handles), self._admission(), Readiness(self._shape).probe)
+        capacity = Capacity(lambda model: self._current_settings().model_capacity.get(model), self._metrics)
+        self._pipeline = Pipeline(self._stages(handles), self._admission(), capacity, Readiness(self._shape).probe)
 
     def _admission(self) -> Admission:
         own = self._shape.stages.gateway

@@ -4,12 +4,13 @@ import asyncio
 import time
 from pathlib import Path
 
+from app.admission import Admission, Capacity
 from app.answering import Stages
 from app.config.answers import AssemblerConfig, ModelWindow, PostprocessorConfig
 from app.config.embedder import EmbedderConfig
 from app.config.guardrail import GuardrailConfig
 from app.config.retrieval import RetrieverConfig
-from app.handles import Admission, LocalCall
+from app.handles import LocalCall
 from app.handoff import HandoffMeter
 from app.jobs import ChatJob
 from app.messages import Message, RetrievalQuery
@@ -57,7 +58,7 @@ class InlineRunner:
 class Site:
     """The parts, reachable by name."""
 
-    def __init__(self, folder: Path, engine=None, guardrail=None, max_ongoing=8, max_queued=8):
+    def __init__(self, folder: Path, engine=None, guardrail=None, max_ongoing=8, max_queued=8, capacity=None):
         self.metrics = MemoryMetrics()
         self.log = []
         self.engine = engine or FakeEngine()
@@ -80,7 +81,8 @@ class Site:
             calls[name] = LocalCall(name, self.runners[name], Admission(name, max_ongoing, max_queued, self.metrics))
         generator = Generator({"tiny": self.engine})
         stages = Stages(**calls, generator=generator, metrics=self.metrics, meter=HandoffMeter(self.metrics))
-        self.pipeline = Pipeline(stages, Admission("gateway", max_ongoing, max_queued, self.metrics), self._ready)
+        admission = Admission("gateway", max_ongoing, max_queued, self.metrics)
+        self.pipeline = Pipeline(stages, admission, Capacity(lambda model: capacity, self.metrics), self._ready)
         retriever.upsert_documents("notes", DOCUMENTS)
 
     async def _ready(self):

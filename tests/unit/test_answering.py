@@ -195,6 +195,26 @@ async def test_more_jobs_than_slots_are_shed_at_once_and_counted(tmp_path):
     assert site.metrics.total("baton_sheds_total", stage="gateway") == 2
 
 
+async def test_a_full_model_sheds_before_any_stage_works(tmp_path):
+    site = Site(tmp_path, FakeEngine(seconds_per_token=0.05), capacity=1)
+    first = asyncio.create_task(site.ask(job()))
+    await asyncio.sleep(0.02)
+    worked = len(site.log)
+    with pytest.raises(Overloaded) as refused:
+        await site.ask(job(retrieve=True))
+    assert refused.value.retry_after_seconds
+    assert len(site.log) == worked
+    assert site.metrics.total("baton_sheds_total", stage="generator") == 1
+    await first
+    assert text_of(await site.ask(job()))
+
+
+async def test_a_question_over_the_window_is_refused_before_it_is_embedded(site):
+    with pytest.raises(ContextLengthExceeded):
+        await site.ask(job("ant " * 8000, retrieve=True))
+    assert "retriever" not in site.log
+
+
 async def test_embedding_judges_its_inputs(site):
     vectors = await site.pipeline.embed(["zebra", "lion"], "default", time.monotonic() + 5)
     assert vectors.shape == (2, 64)

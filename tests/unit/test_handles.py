@@ -6,6 +6,7 @@ import time
 
 import pytest
 
+from app.admission import Admission
 from app.errors import (
     DeadlineExceeded,
     EmbeddingMismatch,
@@ -14,7 +15,7 @@ from app.errors import (
     Overloaded,
     StageUnavailable,
 )
-from app.handles import INLINE_BYTES, Admission, LocalCall, RemoteCall, RemoteEngine, message_bytes, translate
+from app.handles import INLINE_BYTES, LocalCall, RemoteCall, RemoteEngine, message_bytes, translate
 from app.messages import JudgeRequest, RetrievalQuery
 from app.metrics import MemoryMetrics
 

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from app.config.local import LocalConfig, load, serve_config
+from app.config.local import LocalConfig, capacity, load, serve_config
 from app.config.pipeline import PipelineSettings, PipelineShape
 from app.errors import ConfigError
 
@@ -45,6 +45,35 @@ def test_a_stage_moved_to_a_deployment_gets_its_settings(tmp_path):
     deployments = application(LocalConfig.parse(raw, "local"), "pipeline")["deployments"]
     guardrail = next(found for found in deployments if found["name"] == "guardrail")
     assert guardrail["user_config"]["policies"]["default"]["terms"][0]["terms"] == ["bomb"]
+
+
+@pytest.mark.parametrize(
+    ("options", "jobs"),
+    [
+        ({}, None),
+        ({"max_queued_requests": -1}, None),
+        ({"max_ongoing_requests": 4, "max_queued_requests": 4}, 8),
+        ({"max_ongoing_requests": 4, "max_queued_requests": 4, "num_replicas": 3}, 16),
+        ({"max_ongoing_requests": 4, "max_queued_requests": 0, "autoscaling_config": {"max_replicas": 10}}, 40),
+    ],
+)
+def test_a_model_takes_what_its_replicas_work_on_and_what_may_wait(options, jobs):
+    assert capacity(options) == jobs
+
+
+def test_the_capacity_of_a_model_follows_from_its_options_unless_it_is_set(tmp_path):
+    raw = yaml.safe_load(LOCAL.read_text())
+
+    def found():
+        deployments = application(LocalConfig.parse(raw, "local"), "pipeline")["deployments"]
+        return next(part["user_config"] for part in deployments if part["name"] == "gateway")["modelCapacity"]
+
+    assert found() == {"smollm2": 96}
+    raw["settings"]["modelCapacity"] = {"smollm2": 7}
+    assert found() == {"smollm2": 7}
+    raw["settings"]["modelCapacity"] = {"other": 7}
+    with pytest.raises(ConfigError, match="modelCapacity names 'other'"):
+        LocalConfig.parse(raw, "local")
 
 
 @pytest.mark.parametrize(
