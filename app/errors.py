@@ -21,6 +21,7 @@
     │   ├── EngineFailed          502  engine_failed
     │   ├── Overloaded            503  overloaded
     │   ├── StageUnavailable      503  stage_unavailable
+    │   │   └── PayloadElsewhere  503  stage_unavailable
     │   ├── CollectionDamaged     503  collection_damaged
     │   └── DeadlineExceeded      504  deadline_exceeded
     └── ConfigError                    never over HTTP: start-up and live reconfiguration
@@ -195,6 +196,10 @@ class StageUnavailable(ServerError):
 
     status = 503
     code = "stage_unavailable"
+
+
+class PayloadElsewhere(StageUnavailable):
+    """A payload lies in the shared memory of another node, or its producer is gone."""
 
 
 class CollectionDamaged(ServerError):
