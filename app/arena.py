@@ -80,7 +80,7 @@ class Arena:
             try:
                 with pa.ipc.new_stream(sink, table.schema) as writer:
                     writer.write_table(table)
-            except pa.ArrowException:  # more small batches than the slack has room for
+            except OSError:  # more small batches than the slack has room for
                 self._release(slot, generation)
                 return None
             size = sink.tell()

@@ -33,8 +33,6 @@ def test_a_table_is_read_where_it_was_written(arena):
     placed = arena.place(table(1), 60)
     found = reader.open(placed)
     assert found.equals(table(1))
-    buffer = found.column("tokens").chunk(0).storage.buffers()[-1] or found.column("tokens").chunk(0).storage.flatten()
-    assert not getattr(buffer, "is_mutable", False)
     numbers = found.column("tokens").chunk(0).to_numpy_ndarray()
     assert not numbers.flags.writeable
     assert not numbers.flags.owndata
@@ -75,13 +73,13 @@ def test_a_lease_ends_when_nobody_releases(arena):
 
 @pytest.mark.parametrize("rows", [0, 1])
 def test_small_tables_pass(arena, rows):
-    assert ArenaReader().open(arena.place(table(rows=rows), 60)).num_rows == rows
+    assert ArenaReader().open(arena.place(table().slice(5, rows), 60)).equals(table().slice(5, rows))
 
 
 def test_what_does_not_fit_is_left_to_the_caller(arena):
     assert arena.place(table(rows=1024), 60) is None
-    crumbs = pa.concat_tables([table(rows=1)] * 400)  # many batches: their frames are larger than they are
-    assert arena.place(crumbs, 60) is None or ArenaReader().open(arena.place(crumbs, 60)).equals(crumbs)
+    crumbs = pa.concat_tables([table(rows=1)] * 400)  # the frames of so many batches take more than the slack
+    assert arena.place(crumbs, 60) is None
     assert arena.place(table(1), 60) is not None
 
 
@@ -134,4 +132,4 @@ def test_the_file_of_a_killed_owner_is_removed_and_a_living_one_is_left(arena, t
     os.kill(owner.pid, signal.SIGKILL)
     owner.join()
     assert len(remove_orphans(tmp_path)) == 1
-    assert [path for path in tmp_path.glob(f"{PREFIX}*")] == [arena._path]
+    assert list(tmp_path.glob(f"{PREFIX}*")) == [arena._path]
