@@ -319,6 +319,9 @@ class Answering:
         for pending in self._pending:
             if pending.cancel():
                 self.stages.metrics.add("baton_cancels_total", stage=pending.stage)
+        lingering = any(pending.abandoned for pending in self._pending)
+        for pending in self._pending:
+            pending.release(lingering=lingering)
         for stage, elapsed in self.milliseconds.items():
             if stage not in {"total", "first_token"}:
                 self.stages.metrics.add("baton_stage_milliseconds", elapsed, stage=stage)

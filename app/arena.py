@@ -33,6 +33,7 @@ PREFIX = "baton-arena-"
 #: lease (CLOCK_MONOTONIC, nanoseconds).
 _RECORD = struct.Struct("@QQq")
 _WORD = struct.Struct("@Q")
+_INSTANT = struct.Struct("@q")
 #: An Arrow stream has a schema and offsets beside its buffers.
 _SLACK_BYTES = 64 * 1024
 _IDLE_SECONDS = 30.0
@@ -149,6 +150,13 @@ class ArenaReader:
         self._check(mapping, placed)
         data = pa.py_buffer(memoryview(mapping.data)[placed.offset : placed.offset + placed.size])
         return pa.ipc.open_stream(data).read_all()
+
+    def keep(self, placed: Placed, lease_seconds: float) -> None:
+        """Begin a new lease, from now on. Raises :class:`PayloadElsewhere`."""
+        mapping = self._mapping(placed.file)
+        self._check(mapping, placed)
+        end = time.monotonic_ns() + int(lease_seconds * 1e9)
+        _INSTANT.pack_into(mapping.header, _record(placed.slot) + 2 * _WORD.size, end)
 
     def check(self, placed: Placed) -> None:
         """Raise :class:`PayloadElsewhere` when the slot was given to another payload while this one was read."""

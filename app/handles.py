@@ -1,9 +1,11 @@
-"""How one stage reaches the next: in this process, by value, or by reference in the node's object store.
+"""How one stage reaches the next: in this process, by value, or through the node's shared memory.
 
 The choice is made per hop, here alone. Small messages go by value over Serve's gRPC transport, the cheaper of the two
-for them; the payload (:class:`app.messages.Retrieved`) goes by reference and is mapped, not copied, by each consumer.
-Serve's option for this, ``_by_reference``, is not public, has to be the same at both ends of a hop, and by value has a
-ceiling of 4 MiB: so a call that carries the payload, or a message over ``INLINE_BYTES``, always goes by reference.
+for them. The payload (:class:`app.messages.Retrieved`) is written once into the node's arena (``app/payloads.py``) and
+mapped, not copied, by each consumer; only its place travels, by value. Where a stage lies on another node, or no slot
+is free, the payload goes by reference through Ray's object store. Serve's option for this, ``_by_reference``, is not
+public, has to be the same at both ends of a hop, and by value has a ceiling of 4 MiB: so a message over
+``INLINE_BYTES`` goes by reference as well.
 
 Every call is cancelled when its caller stops waiting. For streams that happens in ``finally``: without it 4 of 14
 hang-ups left the engine generating to the end, with it 0 of 16.
@@ -17,12 +19,13 @@ import logging
 import math
 import time
 import traceback
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Mapping
 from typing import Any, Protocol
 
 from app.admission import Admission, overloaded
-from app.errors import BatonError, DeadlineExceeded, InternalError, Overloaded, StageUnavailable
+from app.errors import BatonError, DeadlineExceeded, InternalError, Overloaded, PayloadElsewhere, StageUnavailable
 from app.metrics import Metrics
+from app.payloads import Payloads, PlacedRetrieved
 
 log = logging.getLogger("baton.handles")
 
@@ -30,6 +33,11 @@ log = logging.getLogger("baton.handles")
 INLINE_BYTES = 1 << 20
 #: How long an admitted caller waits before it tries a full queue again.
 _SHORTEST_PAUSE_SECONDS, _LONGEST_PAUSE_SECONDS = 0.01, 0.25
+
+#: How long a cancelled consumer may still read a payload: its thread goes on until the stage's work is done.
+_LINGERING_SECONDS = 10.0
+#: A retriever's replica on another node answered: for so long ask for payloads by reference.
+_ELSEWHERE_SECONDS = 60.0
 
 
 class Runner(Protocol):
@@ -45,13 +53,25 @@ class Runner(Protocol):
 
 
 class Pending:
-    """A result on its way. Await ``result`` as often as needed, or pass the object on as the next call's payload."""
+    """A result on its way. Await ``result`` as often as needed, or pass the object on as the next call's payload.
 
-    def __init__(self, stage: str, task: asyncio.Task[Any], response: Any = None) -> None:
+    ``response`` is Serve's response to cancel; ``reference`` the one that stands for a payload in the object store.
+    """
+
+    def __init__(self, stage: str, response: Any = None) -> None:
         self.stage = stage
-        self._task = task
         self.response = response
-        task.add_done_callback(_mark_retrieved)
+        self.reference: Any = None
+        self.placed: PlacedRetrieved | None = None
+        self.abandoned = False
+        self._payloads: Payloads | None = None
+        self._task: asyncio.Task[Any]
+
+    def run(self, work: Coroutine[Any, Any, Any]) -> Pending:
+        """Begin to wait for ``work``."""
+        self._task = asyncio.create_task(work)
+        self._task.add_done_callback(_mark_retrieved)
+        return self
 
     async def result(self, deadline: float) -> Any:
         """Wait until ``deadline`` (a ``time.monotonic()`` instant) for the result; raises errors of ``app.errors``."""
@@ -66,10 +86,23 @@ class Pending:
         """Stop the work if it still goes on; returns whether it did."""
         if self._task.done():
             return False
+        self.abandoned = True
         if self.response is not None:
             _cancel(self.response)
         self._task.cancel()
         return True
+
+    def hold(self, placed: PlacedRetrieved, payloads: Payloads) -> None:
+        """Note that the result lies in shared memory and has to be released."""
+        self.placed, self._payloads = placed, payloads
+
+    def release(self, *, lingering: bool) -> None:
+        """Give the result's shared memory back: later when somebody whose call was cancelled may still read it."""
+        if self.placed is None or self._payloads is None:
+            return
+        delay = _LINGERING_SECONDS if lingering else 0
+        asyncio.get_running_loop().call_later(delay, self._payloads.release, self.placed)
+        self.placed = None
 
 
 def _cancel(response: Any) -> None:
@@ -110,7 +143,7 @@ class LocalCall:
 
     def submit(self, request: Any, payload: Pending | None = None) -> Pending:
         """Start the stage in a task of this process."""
-        return Pending(self._stage, asyncio.create_task(self._run(request, payload)))
+        return Pending(self._stage).run(self._run(request, payload))
 
     async def _run(self, request: Any, payload: Pending | None) -> Any:
         resolved = None if payload is None else await payload.result(math.inf)
@@ -140,25 +173,29 @@ async def _translated(work: Awaitable[Any], stage: str) -> Any:
 
 
 class RemoteCall:
-    """A stage in a deployment of its own. ``returns_payload`` = its result is the pipeline's big payload."""
+    """A stage in a deployment of its own. ``payloads`` = the way through this node's shared memory, where it is on."""
 
-    def __init__(self, stage: str, handle: Any, metrics: Metrics, *, returns_payload: bool = False) -> None:
+    def __init__(self, stage: str, handle: Any, metrics: Metrics, payloads: Payloads | None = None) -> None:
         self._stage = stage
         self._metrics = metrics
-        self._returns_payload = returns_payload
+        self._payloads = payloads
         self._handle = handle
         self._by_reference = handle.options(method_name="run", _by_reference=True)
         self._by_value = handle.options(method_name="run", _by_reference=False)
 
     def submit(self, request: Any, payload: Pending | None = None) -> Pending:
-        """Send the request; a payload that is still on its way is passed on without being awaited."""
-        by_reference = self._returns_payload or payload is not None or message_bytes(request) > INLINE_BYTES
-        handle = self._by_reference if by_reference else self._by_value
-        if payload is not None and payload.response is None:
-            return Pending(self._stage, asyncio.create_task(self._after(handle, request, payload)))
-        arguments = (request,) if payload is None else (request, payload.response)
-        response = handle.remote(*arguments)
-        return Pending(self._stage, asyncio.create_task(self._wait(response)), response)
+        """Send the request; a payload in the object store is passed on without being awaited."""
+        if payload is None:
+            return self._sent(self._way(request).remote(request))
+        if payload.reference is not None:
+            return self._sent(self._by_reference.remote(request, payload.reference))
+        return Pending(self._stage).run(self._after(request, payload))
+
+    def _way(self, request: Any) -> Any:
+        return self._by_reference if message_bytes(request) > INLINE_BYTES else self._by_value
+
+    def _sent(self, response: Any) -> Pending:
+        return Pending(self._stage, response).run(self._wait(response))
 
     async def call(self, request: Any, deadline: float) -> Any:
         """Send a small request of a caller that was admitted already: a full queue makes it wait, never fail."""
@@ -182,15 +219,22 @@ class RemoteCall:
     async def manage(self, method: str, *arguments: Any) -> Any:
         """Call another method of the stage; its arguments and its result may be large."""
         handle = self._handle.options(method_name="manage", _by_reference=True)
-        response = handle.remote(method, *arguments)
-        try:
-            return await self._wait(response)
-        finally:
-            _cancel(response)
+        return await self._exchange(handle, method, *arguments)
 
-    async def _after(self, handle: Any, request: Any, payload: Pending) -> Any:
-        # The payload was made in this process: it enters the object store as the call's argument.
-        response = handle.remote(request, await payload.result(math.inf))
+    async def _after(self, request: Any, payload: Pending) -> Any:
+        """Send the request with a payload in shared memory, or else as an argument through the object store."""
+        made = await payload.result(math.inf)
+        if payload.placed is None and payload.reference is None and self._payloads is not None:
+            placed = await self._payloads.place(made)
+            if placed is not None:
+                payload.hold(placed, self._payloads)
+        if payload.placed is not None:
+            with contextlib.suppress(PayloadElsewhere):  # a replica on another node
+                return await self._exchange(self._way(request), request, payload.placed)
+        return await self._exchange(self._by_reference, request, payload.reference or made)
+
+    async def _exchange(self, handle: Any, *arguments: Any) -> Any:
+        response = handle.remote(*arguments)
         try:
             return await self._wait(response)
         finally:
@@ -204,6 +248,38 @@ class RemoteCall:
             if isinstance(translated, Overloaded):
                 self._metrics.add("baton_sheds_total", stage=self._stage)
             raise translated from None
+
+
+class RemoteRetriever(RemoteCall):
+    """The retriever in a deployment of its own: its result comes through shared memory, or by reference."""
+
+    def __init__(self, stage: str, handle: Any, metrics: Metrics, payloads: Payloads | None = None) -> None:
+        super().__init__(stage, handle, metrics, payloads)
+        self._place = handle.options(method_name="place", _by_reference=False)
+        self._elsewhere_until = 0.0
+
+    def submit(self, request: Any, payload: Pending | None = None) -> Pending:
+        """Send the question."""
+        pending = Pending(self._stage)
+        if self._payloads is not None and time.monotonic() > self._elsewhere_until:
+            pending.response = self._place.remote(request)
+            return pending.run(self._placed(request, pending, self._payloads))
+        return pending.run(self._wait(self._refer(request, pending)))
+
+    async def _placed(self, request: Any, pending: Pending, payloads: Payloads) -> Any:
+        placed = await self._wait(pending.response)
+        if placed is not None:
+            try:
+                payloads.keep(placed)
+                pending.hold(placed, payloads)
+                return payloads.open(placed)
+            except PayloadElsewhere:
+                self._elsewhere_until = time.monotonic() + _ELSEWHERE_SECONDS
+        return await self._wait(self._refer(request, pending))
+
+    def _refer(self, request: Any, pending: Pending) -> Any:
+        pending.response = pending.reference = self._by_reference.remote(request)
+        return pending.response
 
 
 class RemoteEngine:

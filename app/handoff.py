@@ -1,10 +1,9 @@
-"""Proof of how a payload arrived: mapped from the node's object store, or copied.
+"""Proof of how a payload arrived: mapped from this node's shared memory, or copied.
 
-From another node Ray first brings it into this node's store, where it is then mapped.
-
-The consumer looks where the payload's largest buffer lies. Inside a mapping of the object store (a file under
-``/dev/shm`` or wherever Ray keeps it, named ``plasma``) nothing was copied; anywhere else the bytes are a copy of the
-consumer's own. The counters ``baton_handoffs_total`` and ``baton_handoff_bytes_total`` carry the result per hop.
+The consumer looks where the payload's largest buffer lies. Inside a mapping of the arena (``app/arena.py``) or of Ray's
+object store (a file under ``/dev/shm`` or wherever Ray keeps it, named ``plasma``) nothing was copied; anywhere else
+the bytes are a copy of the consumer's own. From another node Ray first brings a payload into this node's store, where
+it is then mapped. The counters ``baton_handoffs_total`` and ``baton_handoff_bytes_total`` carry the result per hop.
 """
 
 from __future__ import annotations
@@ -14,11 +13,13 @@ from typing import Literal
 
 import pyarrow as pa
 
+from app.arena import PREFIX
 from app.messages import Retrieved
 from app.metrics import Metrics
 
 HandoffPath = Literal["shared", "inline"]
 _MAPS = Path("/proc/self/maps")
+_SHARED = ("plasma", PREFIX)
 
 
 def _largest_buffer(table: pa.Table) -> pa.Buffer | None:
@@ -51,19 +52,19 @@ class HandoffMeter:
         if buffer is None:
             return False
         address = buffer.address
-        if not self._lies_in_store(address):
-            self._ranges = _store_ranges()
-        return self._lies_in_store(address)
+        if not self._lies_in_shared_memory(address):
+            self._ranges = _shared_ranges()
+        return self._lies_in_shared_memory(address)
 
-    def _lies_in_store(self, address: int) -> bool:
+    def _lies_in_shared_memory(self, address: int) -> bool:
         return any(start <= address < end for start, end in self._ranges)
 
 
-def _store_ranges() -> tuple[tuple[int, int], ...]:
+def _shared_ranges() -> tuple[tuple[int, int], ...]:
     ranges = []
     for line in _MAPS.read_text().splitlines():
         fields = line.split(maxsplit=5)
-        if len(fields) == 6 and "plasma" in fields[5]:
+        if len(fields) == 6 and any(name in fields[5] for name in _SHARED):
             start, end = fields[0].split("-")
             ranges.append((int(start, 16), int(end, 16)))
     return tuple(ranges)

@@ -97,6 +97,18 @@ class ServedModel(Config):
     """One sentence for ``GET /v1/models``."""
 
 
+class HandoffShape(Config):
+    """How the retrieved passages get from the retriever to the stages that have deployments of their own."""
+
+    path: Literal["arena", "objectStore"] = "arena"
+    """``arena``: written once into shared memory by the retriever, with Ray's object store where the stages lie on
+    different nodes or no slot is free. ``objectStore``: always by reference through Ray's object store."""
+    slots: Annotated[int, Field(ge=1, le=4096)] = 128
+    """Payloads in use at once per retriever replica: one per answer that is being written. Memory is taken as used."""
+    slot_bytes: Annotated[int, Field(ge=4096, le=1 << 32)] = 64 * 1024 * 1024
+    """Largest payload; larger ones go through the object store."""
+
+
 class PipelineShape(Config):
     """What shapes the pipeline's deployments."""
 
@@ -110,6 +122,8 @@ class PipelineShape(Config):
     """How documents are cut into passages."""
     stages: StagesShape = StagesShape()
     """Placement and size of each stage."""
+    handoff: HandoffShape = HandoffShape()
+    """How the retrieved passages are handed on."""
 
 
 class PipelineSettings(Config):

@@ -16,9 +16,9 @@ from app.api.application import build_api
 from app.config.gateway import GatewayConfig
 from app.config.pipeline import PipelineSettings, PipelineShape
 from app.deployments.runner import refused
-from app.deployments.stages import STAGE_NAMES, build_runner, stage_shape
+from app.deployments.stages import STAGE_NAMES, build_runner, open_payloads, stage_shape
 from app.errors import ConfigError, StageUnavailable
-from app.handles import LocalCall, RemoteCall, RemoteEngine, StageCall
+from app.handles import LocalCall, RemoteCall, RemoteEngine, RemoteRetriever, StageCall
 from app.handoff import HandoffMeter
 from app.metrics import Metrics, RayMetrics
 from app.pipeline import Pipeline
@@ -37,6 +37,7 @@ class Gateway:
         self._metrics: Metrics = RayMetrics()
         self._settings: GatewayConfig | None = None
         self._stage_settings: PipelineSettings | None = None
+        self._payloads = open_payloads(self._shape)
         self._runners = {name: build_runner(name, self._shape) for name in STAGE_NAMES if name not in handles}
         for runner in self._runners.values():  # one by one: transformers cannot be imported by two threads at once
             await runner.start()
@@ -57,7 +58,10 @@ class Gateway:
 
     def _call(self, name: str, handles: Mapping[str, Any]) -> StageCall:
         if name in handles:
-            return RemoteCall(name, handles[name], self._metrics, returns_payload=name == "retriever")
+            remote = RemoteRetriever if name == "retriever" else RemoteCall
+            # A replica on this node maps the payload; on another one it would have to be sent there.
+            handles[name]._init(_prefer_local_routing=True)
+            return remote(name, handles[name], self._metrics, self._payloads)
         shape = stage_shape(self._shape, name)
         admission = Admission(name, shape.max_ongoing_requests, shape.max_queued_requests, self._metrics)
         return LocalCall(name, self._runners[name], admission)

@@ -13,8 +13,9 @@ from app.config.retrieval import RetrieverConfig
 from app.deployments.runner import GuardrailRunner, RetrieverRunner, StageRunner, refused
 from app.errors import ConfigError
 from app.handoff import HandoffMeter
-from app.messages import Retrieved
+from app.messages import RetrievalQuery, Retrieved
 from app.metrics import RayMetrics
+from app.payloads import Payloads, PlacedRetrieved
 
 STAGE_NAMES = ("guardrail", "retriever", "assembler", "postprocessor")
 SETTINGS: Mapping[str, type[Config]] = {
@@ -56,6 +57,11 @@ def build_runner(name: str, shape: PipelineShape) -> StageRunner:
     return StageRunner(Postprocessor(shape.embedder, PostprocessorConfig()), threads)
 
 
+def open_payloads(shape: PipelineShape) -> Payloads | None:
+    """Return this process's way through shared memory, or None where payloads go through Ray's object store."""
+    return Payloads(shape.handoff) if shape.handoff.path == "arena" else None
+
+
 class StageDeployment:
     """One stage as a Serve deployment: starts it, hands it settings and requests, counts what it is handed."""
 
@@ -63,7 +69,9 @@ class StageDeployment:
         self._name = name
         self._metrics = RayMetrics()
         self._meter = HandoffMeter(self._metrics)
-        self._runner = build_runner(name, PipelineShape.parse(shape, "pipeline"))
+        parsed = PipelineShape.parse(shape, "pipeline")
+        self._payloads = Payloads(parsed.handoff)
+        self._runner = build_runner(name, parsed)
         await self._runner.start()
         self._configured = False
 
@@ -80,11 +88,21 @@ class StageDeployment:
             refused(self._name, error, self._metrics)
         self._configured = True
 
-    async def run(self, request: Any, payload: Retrieved | None = None) -> Any:
-        """Run the stage on one request; ``payload`` arrives by reference."""
-        if payload is not None:
-            self._meter.record(f"retriever-{self._name}", payload)
-        return await self._runner.run(request, payload)
+    async def run(self, request: Any, payload: Retrieved | PlacedRetrieved | None = None) -> Any:
+        """Run the stage on one request; ``payload`` arrives by reference, or as its place in shared memory."""
+        if payload is None:
+            return await self._runner.run(request)
+        retrieved = self._payloads.open(payload) if isinstance(payload, PlacedRetrieved) else payload
+        self._meter.record(f"retriever-{self._name}", retrieved)
+        result = await self._runner.run(request, retrieved)
+        if isinstance(payload, PlacedRetrieved):
+            self._payloads.check(payload)
+        return result
+
+    async def place(self, request: RetrievalQuery) -> PlacedRetrieved | None:
+        """Run the retriever and leave its result in shared memory; None = there is no room, ask :meth:`run`."""
+        retrieved: Retrieved = await self._runner.run(request)
+        return await self._payloads.place(retrieved)
 
     async def manage(self, method: str, *arguments: Any) -> Any:
         """Call another method of the stage."""

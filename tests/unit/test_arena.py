@@ -71,6 +71,19 @@ def test_a_lease_ends_when_nobody_releases(arena):
         ArenaReader().check(lost[0])
 
 
+def test_a_lease_that_is_kept_goes_on(arena):
+    reader = ArenaReader()
+    placed = arena.place(table(1), 0.05)
+    reader.keep(placed, 60)
+    time.sleep(0.06)
+    assert {arena.place(table(2), 60).slot} == {1 - placed.slot}
+    assert arena.place(table(3), 60) is None
+    assert reader.open(placed).equals(table(1))
+    reader.release(placed)
+    with pytest.raises(PayloadElsewhere):
+        reader.keep(placed, 60)
+
+
 @pytest.mark.parametrize("rows", [0, 1])
 def test_small_tables_pass(arena, rows):
     assert ArenaReader().open(arena.place(table().slice(5, rows), 60)).equals(table().slice(5, rows))

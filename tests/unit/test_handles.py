@@ -3,21 +3,37 @@
 import asyncio
 import math
 import time
+from dataclasses import replace
+from functools import partial
 
+import numpy as np
+import pyarrow as pa
 import pytest
 
 from app.admission import Admission
+from app.arena import Arena
+from app.config.pipeline import HandoffShape
 from app.errors import (
     DeadlineExceeded,
     EmbeddingMismatch,
     InternalError,
     InvalidRequest,
     Overloaded,
+    PayloadElsewhere,
     StageUnavailable,
 )
-from app.handles import INLINE_BYTES, LocalCall, RemoteCall, RemoteEngine, message_bytes, translate
-from app.messages import JudgeRequest, RetrievalQuery
+from app.handles import (
+    INLINE_BYTES,
+    LocalCall,
+    RemoteCall,
+    RemoteEngine,
+    RemoteRetriever,
+    message_bytes,
+    translate,
+)
+from app.messages import JudgeRequest, RetrievalQuery, Retrieved
 from app.metrics import MemoryMetrics
+from app.payloads import Payloads
 
 
 class Echo:
@@ -118,21 +134,104 @@ async def test_a_deadline_ends_the_wait_and_the_work():
     assert runner.finished == 0
 
 
-async def test_small_messages_go_by_value_and_payloads_by_reference():
-    handle = Handle([Response("verdict"), Response("table"), Response("report"), Response("big")])
+async def test_small_messages_go_by_value_and_large_ones_by_reference():
+    handle = Handle([Response("verdict"), Response("big")])
+    call = RemoteCall("guardrail", handle, MemoryMetrics())
+    await call.submit(JudgeRequest("input", ("hi",))).result(soon())
+    await call.submit(JudgeRequest("input", ("x" * INLINE_BYTES,))).result(soon())
+    assert [options["_by_reference"] for options, _ in handle.calls] == [False, True]
+
+
+QUERY = RetrievalQuery("hi", ("docs",), 4, 64)
+TABLE = pa.table({"text": ["passage"] * 100, "score": np.zeros(100, np.float32)})
+
+
+@pytest.fixture
+def payloads(tmp_path, monkeypatch):
+    monkeypatch.setattr("app.payloads.Arena", partial(Arena, folder=tmp_path))
+    return Payloads(HandoffShape(slots=1, slot_bytes=1 << 20))
+
+
+async def test_without_an_arena_a_payload_goes_by_reference_and_is_never_awaited_on_its_way():
+    handle = Handle([Response("table", seconds=0.01), Response("report")])
     metrics = MemoryMetrics()
-    await RemoteCall("guardrail", handle, metrics).submit(JudgeRequest("input", ("hi",))).result(soon())
-    retrieved = RemoteCall("retriever", handle, metrics, returns_payload=True).submit(
-        RetrievalQuery("hi", ("docs",), 4, 64)
-    )
-    await RemoteCall("postprocessor", handle, metrics).submit("request", retrieved).result(soon())
-    await RemoteCall("guardrail", handle, metrics).submit(JudgeRequest("input", ("x" * INLINE_BYTES,))).result(soon())
-    assert [options["_by_reference"] for options, _ in handle.calls] == [False, True, True, True]
+    retrieved = RemoteRetriever("retriever", handle, metrics).submit(QUERY)
+    report = RemoteCall("postprocessor", handle, metrics).submit("request", retrieved)
+    assert await report.result(soon()) == "report"
+    assert [options["_by_reference"] for options, _ in handle.calls] == [True, True]
     # The payload was passed on as Serve's response object: its bytes never came through this process.
-    assert handle.calls[2][1] == ("request", retrieved.response)
+    assert handle.calls[1][1] == ("request", retrieved.response)
 
 
-async def test_a_payload_made_in_this_process_is_sent_as_an_argument():
+async def test_a_payload_in_the_arena_is_mapped_and_its_place_goes_on_by_value(payloads):
+    placed = await payloads.place(Retrieved(TABLE, 4))
+    handle = Handle([Response(placed), Response("report")])
+    pending = RemoteRetriever("retriever", handle, MemoryMetrics(), payloads).submit(QUERY)
+    retrieved = await pending.result(soon())
+    assert retrieved.passages.equals(TABLE)
+    assert not retrieved.passages.column("score").chunk(0).buffers()[1].is_mutable
+    report = RemoteCall("postprocessor", handle, MemoryMetrics(), payloads).submit("request", pending)
+    assert await report.result(soon()) == "report"
+    ways = [(options["method_name"], options["_by_reference"]) for options, _ in handle.calls]
+    assert ways == [("place", False), ("run", False)]
+    assert handle.calls[1][1] == ("request", placed)
+    assert await payloads.place(Retrieved(TABLE, 4)) is None
+    pending.release(lingering=False)
+    await asyncio.sleep(0.01)
+    assert await payloads.place(Retrieved(TABLE, 4)) is not None
+
+
+async def test_memory_that_somebody_may_still_read_is_given_back_later(payloads, monkeypatch):
+    monkeypatch.setattr("app.handles._LINGERING_SECONDS", 0.1)
+    handle = Handle([Response(await payloads.place(Retrieved(TABLE, 4)))])
+    pending = RemoteRetriever("retriever", handle, MemoryMetrics(), payloads).submit(QUERY)
+    await pending.result(soon())
+    pending.release(lingering=True)
+    await asyncio.sleep(0.02)
+    assert await payloads.place(Retrieved(TABLE, 4)) is None
+    await asyncio.sleep(0.12)
+    assert await payloads.place(Retrieved(TABLE, 4)) is not None
+
+
+async def test_a_full_arena_or_another_node_falls_back_to_the_object_store(payloads):
+    placed = await payloads.place(Retrieved(TABLE, 4))
+    far = replace(placed, placed=replace(placed.placed, file=placed.placed.file + "0"))
+    handle = Handle([Response(None), Response("table"), Response(far), Response("table"), Response("table")])
+    retriever = RemoteRetriever("retriever", handle, MemoryMetrics(), payloads)
+    for _ in range(3):
+        pending = retriever.submit(QUERY)
+        assert await pending.result(soon()) == "table"
+        assert pending.reference is not None
+    methods = [options["method_name"] for options, _ in handle.calls]
+    assert methods == ["place", "run", "place", "run", "run"]  # another node is remembered for a minute
+
+
+async def test_a_consumer_on_another_node_gets_the_payload_as_an_argument(payloads):
+    made_here = local(Echo()).submit("table")
+    made_here.hold(await payloads.place(Retrieved(TABLE, 4)), payloads)
+    handle = Handle([Response(RayTaskError(PayloadElsewhere("other node", "retriever"))), Response("report")])
+    report = RemoteCall("postprocessor", handle, MemoryMetrics(), payloads).submit("request", made_here)
+    assert await report.result(soon()) == "report"
+    assert [options["_by_reference"] for options, _ in handle.calls] == [False, True]
+    assert handle.calls[1][1] == ("request", ("table", None))
+
+
+class Finder(Echo):
+    async def run(self, request, payload=None):
+        return Retrieved(TABLE, 4)
+
+
+async def test_a_payload_made_in_this_process_is_placed_for_its_consumers(payloads):
+    made_here = local(Finder()).submit("question")
+    handle = Handle([Response("report")])
+    report = RemoteCall("postprocessor", handle, MemoryMetrics(), payloads).submit("request", made_here)
+    assert await report.result(soon()) == "report"
+    options, (_, placed) = handle.calls[0]
+    assert options["_by_reference"] is False
+    assert payloads.open(placed).passages.equals(TABLE)
+
+
+async def test_without_an_arena_a_payload_made_in_this_process_is_sent_as_an_argument():
     handle = Handle([Response("report")])
     made_here = local(Echo()).submit("table")
     report = await RemoteCall("postprocessor", handle, MemoryMetrics()).submit("request", made_here).result(soon())
