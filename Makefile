@@ -1,5 +1,5 @@
 .DEFAULT_GOAL := help
-.PHONY: help setup run ask ingest test test-unit test-app lint format clean
+.PHONY: help setup run ask ingest test test-unit test-app bench bench-quick lint format clean
 PYTHON := .venv/bin/python
 
 help:  ## Show the targets
@@ -18,6 +18,12 @@ test-unit: .venv/.test  ## Stages, configuration, API: no Ray, seconds
 
 test-app: .venv/.test  ## The pipeline in a real Serve with the real small models: minutes
 	$(PYTHON) -m pytest tests/app
+
+bench: .venv/.test  ## Measure everything and draw the tables and plots anew: 15 minutes, on a quiet machine
+	$(PYTHON) -m tests.bench $(ARGS)
+
+bench-quick: .venv/.test  ## Check that no ratio got lost: 3 minutes, nothing is written
+	$(PYTHON) -m tests.bench --quick $(ARGS)
 
 lint: .venv/.test  ## Formatting, lint rules and strict types
 	.venv/bin/ruff format --check .

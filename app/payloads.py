@@ -71,3 +71,9 @@ class Payloads:
     def release(self, payload: PlacedRetrieved) -> None:
         """Give the memory back; nobody may read it from now on."""
         self._reader.release(payload.placed)
+
+    def close(self) -> None:
+        """Remove this process's shared memory."""
+        if self._arena is not None:
+            self._arena.close()
+            self._arena = None

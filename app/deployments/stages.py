@@ -107,3 +107,7 @@ class StageDeployment:
     async def manage(self, method: str, *arguments: Any) -> Any:
         """Call another method of the stage."""
         return await self._runner.manage(method, *arguments)
+
+    def __del__(self) -> None:
+        """Remove the shared memory; Serve calls this when a replica stops."""
+        self._payloads.close()

@@ -171,6 +171,7 @@ class LocalCluster:
                 serve.shutdown()
             finally:
                 ray.shutdown()
+                remove_orphans()  # shared memory of replicas that had to be killed
 
 
 def _has_replica(application: dict[str, Any]) -> bool:
