@@ -11,6 +11,7 @@ from typing import Any
 
 import httpx
 
+from app.arena import remove_orphans
 from app.config.local import PIPELINE, ROOT, LocalConfig, serve_config
 from app.errors import ConfigError, StageUnavailable
 

@@ -27,9 +27,8 @@ _LABEL_CHARS = 14
 
 def write_report(results: Path) -> None:
     """Write page, pictures and the README's section from all results that are there."""
-    found = [
-        json.loads((results / f"{name}.json").read_text()) for name in ORDER if (results / f"{name}.json").exists()
-    ]
+    paths = [path for name in ORDER if (path := results / f"{name}.json").exists()]
+    found = [json.loads(path.read_text(encoding="utf-8")) for path in paths]
     PICTURES.mkdir(exist_ok=True)
     for result in found:
         for number, plot in enumerate(result["plots"]):
@@ -49,9 +48,9 @@ def page_lines(results: list[dict[str, Any]]) -> list[str]:
     """Return the page: per bench its goals, tables, plots and levers."""
     lines = ["# Benchmarks", "", "Written by `make bench` (15 minutes); drawn from `tests/bench/results/`.", ""]
     lines += [
-        "Ratios come from one run with the contestants in turn; ± is a 95 % bootstrap interval. Times belong to the"
+        "Ratios come from one run with the contestants in turn; ranges are 95 % bootstrap intervals. Times belong"
     ]
-    lines += ["machine they were taken on and mean little elsewhere.", ""]
+    lines += ["to the machine they were taken on and mean little elsewhere.", ""]
     for result in results:
         lines += result_lines(result)
     return lines
