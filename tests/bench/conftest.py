@@ -1,5 +1,0 @@
-"""The benches use the running Baton of the app scope."""
-
-from tests.app.conftest import baton, models
-
-__all__ = ["baton", "models"]
