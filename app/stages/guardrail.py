@@ -31,7 +31,7 @@ class Guardrail:
     """Stage ``guardrail``.
 
     2 KB of text against 100,000 terms and the built-in rules: p99 of 10,000 calls 0.54 ms (Chinese) to 0.84 ms
-    (English) of thread CPU time, p50 0.34 to 0.47 ms, on two busy cores (``tests/bench/guardrail_terms.py``).
+    (English) of thread CPU time, p50 0.34 to 0.47 ms, on two busy cores (``tests/bench/guardrail.py``).
     """
 
     name = "guardrail"
