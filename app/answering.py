@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import asyncio
 import time
 from collections import Counter, defaultdict
-from collections.abc import AsyncGenerator, AsyncIterator, Iterator, Mapping
-from contextlib import aclosing, contextmanager
+from collections.abc import AsyncGenerator, Iterator, Mapping
+from contextlib import aclosing, closing, contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from app.errors import DeadlineExceeded, GuardrailBlocked
+from app.deadline import Deadline
+from app.errors import GuardrailBlocked
 from app.handles import Pending, StageCall
 from app.handoff import HandoffMeter
 from app.jobs import ChatEvent, ChatJob, Finished, GuardrailNote, Started
@@ -190,9 +190,9 @@ class Answering:
         # The engine refuses several choices without sampling: they would all be the same, so one is copied.
         copies = len(choices) if self._greedy else 1
         request = self._generate_request(prompt, len(choices) // copies)
-        with self._timed("generator"):
+        with self._timed("generator"), closing(Deadline(self.job.deadline, "generator")) as deadline:
             async with aclosing(self.stages.generator.run(request)) as deltas:
-                while (delta := await self._next(deltas)) is not None:
+                while (delta := await deadline.next_of(deltas)) is not None:
                     if delta.usage is not None:
                         self.usage = replace(delta.usage, completion_tokens=delta.usage.completion_tokens * copies)
                         continue
@@ -200,19 +200,12 @@ class Answering:
                         first = False
                         self._note_first_token()
                         yield Started(self.prompt_tokens)
-                    for index in range(copies) if copies > 1 else (delta.index,):
-                        outgoing = await choices[index].push(replace(delta, index=index))
+                    for piece in (delta,) if copies == 1 else [replace(delta, index=index) for index in range(copies)]:
+                        outgoing = await choices[piece.index].push(piece)
                         if outgoing is not None:
                             yield outgoing
                     if all(choice.finish_reason == "content_filter" for choice in choices):
                         break
-
-    async def _next(self, deltas: AsyncIterator[Delta]) -> Delta | None:
-        try:
-            async with asyncio.timeout_at(self.job.deadline):
-                return await anext(deltas, None)
-        except TimeoutError:
-            raise DeadlineExceeded("The request's deadline has passed.", "generator") from None
 
     def _generate_request(self, prompt: Prompt | None, n: int) -> GenerateRequest:
         job = self.job
@@ -233,8 +226,9 @@ class Answering:
         )
 
     async def _judge_output(self, request: JudgeRequest) -> Verdict:
-        with self._timed("guardrail"):
-            verdict: Verdict = await self.stages.guardrail.call(request, self.job.deadline)
+        start = time.monotonic()
+        verdict: Verdict = await self.stages.guardrail.call(request, self.job.deadline)
+        self.milliseconds["guardrail"] += (time.monotonic() - start) * 1000
         return verdict
 
     # --- after the last piece ---------------------------------------------------------------------------------------

@@ -47,6 +47,10 @@ class Runner(Protocol):
         """Run the stage on one request."""
         ...
 
+    def run_now(self, request: Any) -> Any:
+        """Return the result where that takes less than a switch of threads, else None."""
+        ...
+
     async def manage(self, method: str, *arguments: Any) -> Any:
         """Call another method of the stage."""
         ...
@@ -151,7 +155,13 @@ class LocalCall:
             return await _translated(self._runner.run(request, resolved), self._stage)
 
     async def call(self, request: Any, deadline: float) -> Any:
-        """Run the stage without a task of its own: its caller was admitted already."""
+        """Run the stage without a task of its own, and without a timer where nothing is waited for."""
+        try:
+            result = self._runner.run_now(request)
+        except Exception as error:
+            raise translate(error, self._stage) from None
+        if result is not None:
+            return result
         try:
             async with asyncio.timeout_at(deadline):
                 return await _translated(self._runner.run(request), self._stage)
@@ -316,7 +326,10 @@ class RemoteEngine:
     def _stream(self) -> Any:
         if self._handle is None:
             handle = self._find_handle()
-            self._handle = handle.options(method_name="generate", stream=True, _by_reference=False)
+            # Serve's default, cloudpickle, takes 5 us per item and end where pickle takes 1; items are plain data.
+            self._handle = handle.options(
+                method_name="generate", stream=True, response_serialization="pickle", _by_reference=False
+            )
         return self._handle
 
 

@@ -8,7 +8,7 @@ A blocked answer ends where the blocked match starts, with finish reason ``conte
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 from app.errors import GuardrailBlocked
@@ -89,9 +89,7 @@ class OutgoingChoice:
         logprobs = self._released_logprobs()
         if not (released or tool_calls or logprobs or finish):
             return None
-        outgoing = replace(
-            delta, content=released, tool_calls=tuple(tool_calls), logprobs=logprobs, finish_reason=finish, usage=None
-        )
+        outgoing = Delta(delta.index, released, tuple(tool_calls), logprobs, finish)
         self.released.append(outgoing)
         return outgoing
 

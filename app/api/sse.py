@@ -16,14 +16,14 @@ from app.api.hangup import ClientGone, closing, run_unless_gone, within
 DONE = b"data: [DONE]\n\n"
 
 #: Line ends in the eyes of some clients' line splitters. In JSON they only occur inside strings, so escapes are equal.
-_LINE_ENDS = (("\x85", b"\\u0085"), ("\u2028", b"\\u2028"), ("\u2029", b"\\u2029"))
+_LINE_ENDS = ((b"\xc2\x85", b"\\u0085"), (b"\xe2\x80\xa8", b"\\u2028"), (b"\xe2\x80\xa9", b"\\u2029"))
 
 
 def frame(data: Mapping[str, Any]) -> bytes:
     """Return one event: ``data: {json}`` in UTF-8, on one line for every reader."""
     text = orjson.dumps(data)
     for character, escape in _LINE_ENDS:
-        text = text.replace(character.encode(), escape)
+        text = text.replace(character, escape)
     return b"data: " + text + b"\n\n"
 
 

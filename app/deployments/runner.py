@@ -51,6 +51,10 @@ class StageRunner:
         """Run the stage on one request."""
         return await self._off_loop(self.stage.run, request, payload)
 
+    def run_now(self, request: Any) -> Any:
+        """Return None: this stage's work takes longer than a switch of threads."""
+        return None
+
     async def manage(self, method: str, *arguments: Any) -> Any:
         """Call another public method of the stage."""
         if method.startswith("_") or not callable(getattr(self.stage, method, None)):
@@ -88,12 +92,16 @@ class GuardrailRunner(StageRunner):
         """Return the verdict on the request's texts, or on the payload's passages that may reach the prompt."""
         if payload is not None:
             return await self._judge_passages(request, payload)
+        verdict: Verdict = self.run_now(request) or await self._off_loop(self.stage.run, request)
+        return verdict
+
+    def run_now(self, request: JudgeRequest) -> Verdict | None:
+        """Judge short texts; None for long ones, and where a classifier is asked."""
         # A classifier never judges an answer that is still being written.
         quick = request.direction == "output" or request.policy not in self._classifying
-        if quick and sum(map(len, request.texts)) <= _INLINE_CHARS:
-            verdict: Verdict = self.stage.run(request)
-        else:
-            verdict = await self._off_loop(self.stage.run, request)
+        if not quick or sum(map(len, request.texts)) > _INLINE_CHARS:
+            return None
+        verdict: Verdict = self.stage.run(request)
         return verdict
 
     async def _judge_passages(self, request: JudgeRequest, payload: Retrieved) -> Verdict:

@@ -7,6 +7,7 @@ application, so that gateway and engine do not fight for two cores.
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import AsyncIterator, Mapping, Sequence
 from typing import Any
 
@@ -59,8 +60,10 @@ class FakeEngine:
             length = int(body["max_tokens"])
         ended_by = "length" if length == int(body["max_tokens"]) else "stop"
         choices = range(int(body.get("n", 1)))
+        start = time.monotonic()
         for position in range(length):
-            await asyncio.sleep(self._seconds)
+            # By the clock, not from piece to piece: the rate stays what it is however late a piece goes out.
+            await asyncio.sleep(start + (position + 1) * self._seconds - time.monotonic())
             if self._fail_after is not None and position >= self._fail_after:
                 yield [_event({"error": self._error}), "data: [DONE]\n\n"]
                 return

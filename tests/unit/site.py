@@ -51,6 +51,9 @@ class InlineRunner:
             request = replace(request, texts=tuple(payload.passages.column("text").slice(0, payload.top_k).to_pylist()))
         return self.stage.run(request, payload) if self.stage.name != "guardrail" else self.stage.run(request)
 
+    def run_now(self, request):
+        return None
+
     async def manage(self, method, *arguments):
         return getattr(self.stage, method)(*arguments)
 

@@ -48,6 +48,9 @@ class Echo:
         self.finished += 1
         return request, payload
 
+    def run_now(self, request):
+        return None
+
     async def manage(self, method, *arguments):
         return method, arguments
 
@@ -350,7 +353,8 @@ async def test_a_stream_is_cancelled_however_its_reader_leaves():
     await asyncio.sleep(0.01)
     assert [stream.cancels for stream in streams[:2]] == [1, 1]
     assert metrics.total("baton_cancels_total", stage="generator") >= 1
-    assert handle.calls[0][0] == {"method_name": "generate", "stream": True, "_by_reference": False}
+    plain = {"method_name": "generate", "stream": True, "response_serialization": "pickle", "_by_reference": False}
+    assert handle.calls[0][0] == plain
 
 
 async def test_a_full_engine_queue_is_an_overload_before_the_first_item():
@@ -367,3 +371,25 @@ def test_message_bytes_sees_text_wherever_it_lies():
     assert message_bytes({"messages": [{"content": text}]}) >= 4000
     assert message_bytes(b"12345") == 5
     assert message_bytes(math.pi) == 8
+
+
+class Ready(Echo):
+    """A runner that answers some requests on the spot."""
+
+    def run_now(self, request):
+        if request == "bad":
+            raise InvalidRequest("no", "guardrail")
+        if request == "worse":
+            raise RuntimeError("boom")
+        return "now" if request == "short" else None
+
+
+async def test_a_call_that_needs_no_wait_takes_none():
+    runner = Ready()
+    call = local(runner)
+    assert await call.call("short", soon()) == "now"
+    assert runner.finished == 0
+    assert await call.call("long", soon()) == ("long", None)
+    for request, kind in (("bad", InvalidRequest), ("worse", InternalError)):
+        with pytest.raises(kind):
+            await call.call(request, soon())
