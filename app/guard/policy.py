@@ -5,6 +5,7 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Literal
 
 from app.guard import solo
@@ -18,12 +19,13 @@ from app.messages import Action, Direction
 _SHARE = solo.SEPARATORS_AT_MOST + 1
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Rules:
     """What applies to one direction.
 
     Patterns by the text they look at: ``original``, ``folded`` (the skeleton), ``single`` (single letters put
-    together; ``max_chars`` counts letters). ``classifier_rule`` is its category and action.
+    together; ``max_chars`` counts letters). ``classifier_rule`` is its category and action. What follows from the rules
+    is worked out once: a stream asks for it with every token.
     """
 
     terms: TermIndex | None = None
@@ -33,23 +35,23 @@ class Rules:
     classifier: Classifier | None = None
     classifier_rule: tuple[str, Action] = ("classifier", "flag")
 
-    @property
+    @cached_property
     def looks_at_skeleton(self) -> bool:
         """Whether any rule needs the normalised form."""
         return self.terms is not None or bool(self.folded or self.single)
 
-    @property
+    @cached_property
     def skeleton_reach(self) -> int:
         """Longest match of a pattern in characters of the skeleton."""
         spaced = max((pattern.max_chars for pattern in self.folded), default=0)
         return max(spaced, max((pattern.max_chars * _SHARE for pattern in self.single), default=0))
 
-    @property
+    @cached_property
     def original_reach(self) -> int:
         """Longest match of a pattern in characters of the original."""
         return max((pattern.max_chars for pattern in self.original), default=0)
 
-    @property
+    @cached_property
     def hold_back_chars(self) -> int:
         """Most visible characters that a stream is held back by: the longest term, or match of a pattern."""
         longest = self.terms.longest if self.terms else 0
