@@ -1,0 +1,143 @@
+"""Streams over the fake engine at a fixed rate: CPU per token, delay between tokens, the output guardrail's cost."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from tests.bench.measure import Ratio, Result, ratio
+from tests.bench.overhead_rounds import loads_in_turns, middle, milliseconds
+from tests.bench.overhead_site import (
+    BARE_PORT,
+    CHAT,
+    Load,
+    Side,
+    Site,
+    baton_side,
+    fake_application,
+    fake_only,
+    local_config,
+    site,
+)
+from tests.bench.sse_load import gaps, lateness
+
+#: 20 tokens a second and stream: what a large model gives each of its readers.
+SECONDS_PER_TOKEN = 0.05
+#: No term of the shipped policy begins in these, so every piece goes out as it comes.
+WORDS = ("zebras", "graze", "where", "lions", "sleep", "under", "yellow", "river", "trees", "quietly")
+MOST_STREAMS = 64
+GUARDED, UNGUARDED, BARE = "guarded", "unguarded", "bare server"
+
+BOUNDS: dict[str, tuple[float, float]] = {
+    "guardrail_cpu": (0.5, 2.0),
+    "tokens_delivered": (0.5, 1.02),
+}
+
+
+def run(quick: bool) -> Result:
+    """Measure the gateway's path, with the output guardrail and without, in turns."""
+    result = Result("streams", "Streams: CPU per token and delay between tokens")
+    with site() as (found, folder):
+        sides = start(found, folder, SECONDS_PER_TOKEN)
+        loads = ((MOST_STREAMS, 25, 2),) if quick else ((1, 40, 3), (8, 40, 3), (32, 40, 3), (MOST_STREAMS, 40, 6))
+        measured = {streams: loads_in_turns(found, sides, streams, tokens, rounds) for streams, tokens, rounds in loads}
+    _report(result, measured)
+    return result
+
+
+def start(found: Site, folder: Path, seconds_per_token: float) -> list[Side]:
+    """Start the fake engine behind Baton and behind a bare server; return the sides."""
+    pid = found.spawn(["-m", "tests.bench.overhead_bare", str(BARE_PORT), str(seconds_per_token), *WORDS])
+    application = fake_application(seconds_per_token, WORDS)
+    found.deploy(local_config(folder, fake_only(folder)), [application])
+    found.wait()
+    sides = [
+        Side(BARE, BARE_PORT, CHAT, "fake", (), (f"|pid={pid}|",)),
+        baton_side(GUARDED, GUARDED),
+        baton_side(UNGUARDED, UNGUARDED),
+    ]
+    for side in sides:
+        for streams in (1, MOST_STREAMS, MOST_STREAMS):
+            found.ask(side, streams, 10)
+    return sides
+
+
+def delays(loads: Sequence[Load]) -> list[float]:
+    """Return, for each token, how much longer than the engine's interval it came after the one before; in seconds."""
+    return [gap - SECONDS_PER_TOKEN for load in loads for gap in gaps(load.answers)]
+
+
+def _report(result: Result, measured: Mapping[int, Mapping[str, list[Load]]]) -> None:
+    rows = []
+    for streams, sides in measured.items():
+        for name, loads in sides.items():
+            late = [value for load in loads for value in lateness(load.answers, SECONDS_PER_TOKEN)]
+            rows.append(
+                [
+                    streams,
+                    name,
+                    middle(load.rate for load in loads),
+                    middle(load.cpu_microseconds for load in loads),
+                    middle(load.front_microseconds for load in loads),
+                    milliseconds(delays(loads), 99),
+                    milliseconds(late, 50),
+                    milliseconds(late, 99),
+                ]
+            )
+    columns = ["streams", "side", "tokens/s", "CPU of all processes, us/token", "CPU without the engine's, us/token"]
+    columns += ["delay between tokens p99, ms", "late p50, ms", "late p99, ms"]
+    result.table("Streams over the fake engine, 20 tokens/s each", columns, rows)
+    _plot(result, measured)
+    most = measured[MOST_STREAMS]
+    cost = guardrail_cost(most)
+    asked = MOST_STREAMS / SECONDS_PER_TOKEN
+    result.ratios |= {
+        "guardrail_cpu": cost.value,
+        "tokens_delivered": middle(load.rate for load in most[GUARDED]) / asked,
+    }
+    _claims(result, most, cost)
+    result.notes.append(
+        "Late: behind an even schedule through the answer's most punctual token. The bare server has the engine in its "
+        "own process: its delay is the floor of engine, client and machine. Client and servers share the cores."
+    )
+
+
+def _plot(result: Result, measured: Mapping[int, Mapping[str, list[Load]]]) -> None:
+    names = (GUARDED, UNGUARDED)
+    series = {
+        name: [middle(load.front_microseconds for load in sides[name]) for sides in measured.values()] for name in names
+    }
+    result.plot(
+        "Gateway path: CPU per streamed token",
+        "line",
+        list(measured),
+        series,
+        xlabel="streams",
+        ylabel="us of CPU per token, all Baton processes but the engine",
+    )
+
+
+def guardrail_cost(most: Mapping[str, list[Load]]) -> Ratio:
+    """Return CPU per token with the output guardrail over without it."""
+    guarded, unguarded = ([load.front_microseconds for load in most[name]] for name in (GUARDED, UNGUARDED))
+    return ratio(guarded, unguarded)
+
+
+def _claims(result: Result, most: Mapping[str, list[Load]], cost: Ratio) -> None:
+    front = {name: middle(load.front_microseconds for load in loads) for name, loads in most.items()}
+    late = milliseconds(delays(most[GUARDED]), 99)
+    floor = milliseconds(delays(most[BARE]), 99)
+    added = front[GUARDED] - front[UNGUARDED]
+    result.claim(
+        f"Gateway p99 inter-token delay at {MOST_STREAMS} streams",
+        "reported",
+        f"{late:.1f} ms beyond the engine's interval (bare server: {floor:.1f} ms)",
+        True,
+    )
+    result.claim(
+        f"CPU per streamed token at {MOST_STREAMS} streams",
+        "reported",
+        f"{front[GUARDED]:.0f} us without the engine's",
+        True,
+    )
+    result.claim("Cost of the output guardrail", "reported", f"{cost} of the CPU per token, {added:+.0f} us", True)
