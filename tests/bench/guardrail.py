@@ -56,7 +56,7 @@ def run(quick: bool) -> Result:
     built, largest = stages[SIZES[-1]]
     costs = {}
     for count in SIZES[1:2] if quick else SIZES:
-        costs[count] = compare(terms[:count], stages[count][1], texts, count)
+        costs[count] = compare(terms[:count], stages[count][1], texts, 4 if quick else SLOW_TEXTS[count])
     calls = 2_000 if quick else 10_000
     spent = {
         kind: judge_often(largest, [*texts[kind], *planted(rng, texts[kind], terms)], calls // 3) for kind in texts
@@ -157,14 +157,14 @@ def _roomy() -> Any:
 # --- measuring ------------------------------------------------------------------------------------------------------
 
 
-def compare(terms: Sequence[str], stage: Guardrail, texts: dict[str, list[str]], count: int) -> dict[str, Costs]:
+def compare(terms: Sequence[str], stage: Guardrail, texts: dict[str, list[str]], few: int) -> dict[str, Costs]:
     """Return each contestant's cost per kind of text, after a check that each finds a term where there is one."""
     searches = contestants(terms, stage)
     for name, search in searches.items():
         for term in (terms[0], next(term for term in terms if not term.isascii())):
             if not search(f"Before {term}, after"):
                 raise RuntimeError(f"{name} does not find a term")
-    return {kind: read_in_turn(searches, found, SLOW_TEXTS[count]) for kind, found in texts.items()}
+    return {kind: read_in_turn(searches, found, few) for kind, found in texts.items()}
 
 
 def read_in_turn(searches: dict[str, Search], texts: Sequence[str], few: int) -> Costs:
