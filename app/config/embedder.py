@@ -45,6 +45,10 @@ class EmbedderConfig(Config):
     local_files_only: bool = True
     """Never call a model hub; a model id must then lie in the local hub cache."""
 
+    shared_weights: bool = False
+    """One copy of the weights per node, mapped by every replica (and by retriever and postprocessor alike), on the CPU.
+    A replica that finds changed files publishes them, and the others follow within seconds, between requests."""
+
     dimension: int | None = Field(default=None, ge=1, le=65_536)
     """Expected size of the vectors: a model of another size is refused. The fake takes this size (1,024 when unset)."""
 

@@ -112,6 +112,8 @@ class ClassifierRule(Config):
     """Longer texts are judged in windows of this many tokens, which overlap by an eighth."""
     directions: Annotated[tuple[Literal["input", "passage"], ...], Field(min_length=1)] = ("input",)
     """Where the classifier applies."""
+    shared_weights: bool = False
+    """One copy of the weights per node, mapped by every replica; see `embedder.sharedWeights`."""
 
 
 def _as_file(raw: Any) -> Any:

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import json
+import logging
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from app.config.embedder import EmbedderConfig
-from app.errors import ConfigError, bounded
+from app.errors import ConfigError, StageUnavailable, bounded
+from app.weights.sharing import Held, fingerprint, node_store, share
+
+log = logging.getLogger("baton.embedder")
 
 _TOKENIZER_FILES = (
     "tokenizer.json",
@@ -27,7 +31,10 @@ _NO_LIMIT = 1_000_000
 
 @dataclass(frozen=True, slots=True)
 class Checkpoint:
-    """An encoder ready to run: the torch module, the tokenizer (truncating at ``window``) and how to use them."""
+    """An encoder ready to run: the torch module, the tokenizer (truncating at ``window``) and how to use them.
+
+    ``held`` is the version of shared weights that the module is made of, None where they are private.
+    """
 
     model: Any
     tokenizer: Any
@@ -37,6 +44,7 @@ class Checkpoint:
     pad_id: int
     pooling: str
     prefixes: dict[str, str]
+    held: Held | None
 
 
 def load(config: EmbedderConfig) -> Checkpoint:
@@ -45,7 +53,8 @@ def load(config: EmbedderConfig) -> Checkpoint:
     _check_files(config.source, folder)
     device = _pick_device(config)
     try:
-        model = _load_model(config, folder, device)
+        held = _share_model(config, folder) if config.shared_weights and device == "cpu" else None
+        model = _load_model(config, folder, device) if held is None else held.module
         tokenizer, longest = _load_tokenizer(config, folder)
     except ConfigError:
         raise
@@ -65,6 +74,7 @@ def load(config: EmbedderConfig) -> Checkpoint:
         pad_id=int(getattr(model.config, "pad_token_id", None) or 0),
         pooling=pooling,
         prefixes=prefixes,
+        held=held,
     )
 
 
@@ -136,6 +146,19 @@ def _load_model(config: EmbedderConfig, folder: Path, device: str) -> Any:
     return model.eval().requires_grad_(False).to(device)
 
 
+def _share_model(config: EmbedderConfig, folder: Path) -> Held | None:
+    """Return the node's copy of the model; None when its store is away, since a private copy serves as well."""
+    # Whoever waits for the first replica to publish should have the long imports behind it.
+    from transformers import AutoModel  # noqa: F401
+
+    name = f"{folder.resolve()}:{config.dtype}"
+    try:
+        return share(node_store(), name, fingerprint(folder, name), lambda: _load_model(config, folder, "cpu"))
+    except StageUnavailable as error:
+        log.warning("the embedder loads weights of its own: %s", error)
+        return None
+
+
 def _cast(model: Any, dtype: Any) -> None:
     """Compute in ``dtype``, but leave the input embedding as stored and cast what is looked up in it.
 
@@ -147,7 +170,17 @@ def _cast(model: Any, dtype: Any) -> None:
         if parameter is not table.weight and parameter.is_floating_point():
             parameter.data = parameter.data.to(dtype)
     if table.weight.dtype != dtype:
-        table.register_forward_hook(lambda _module, _inputs, looked_up: looked_up.to(dtype))
+        table.register_forward_hook(_Recast(dtype))
+
+
+@dataclass(frozen=True, slots=True)
+class _Recast:
+    """A forward hook; not a lambda, since a shared module is pickled without its tensors."""
+
+    dtype: Any
+
+    def __call__(self, _module: Any, _inputs: Any, looked_up: Any) -> Any:
+        return looked_up.to(self.dtype)
 
 
 def _load_tokenizer(config: EmbedderConfig, folder: Path) -> tuple[Any, int]:

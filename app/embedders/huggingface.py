@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import PurePath
 from typing import Any
 
@@ -14,6 +15,7 @@ from app.embedders import checkpoint
 from app.embedders.checkpoint import Checkpoint
 from app.embedders.contract import Encoded, Kind
 from app.errors import StageUnavailable
+from app.weights.sharing import Follower, Held
 
 # Words of any language are far shorter than this many characters per token; what lies beyond is never tokenised, so a
 # text of megabytes costs as much as one that fills the window.
@@ -34,6 +36,7 @@ class HuggingFaceEmbedder:
         self.max_tokens = config.max_tokens
         self._config = config
         self._loaded: Checkpoint | None = None
+        self._follower: Follower | None = None
 
     def start(self) -> None:
         """Load weights and tokenizer. Raises :class:`app.errors.ConfigError` naming the source and what to change."""
@@ -43,6 +46,15 @@ class HuggingFaceEmbedder:
         self._loaded = checkpoint.load(self._config)
         self.dimension = self._loaded.dimension
         self.max_tokens = self._loaded.window
+        if self._loaded.held is not None:
+            self._follower = Follower(self._loaded.held, self._adopt)
+            self._follower.start()
+
+    def _adopt(self, held: Held) -> None:
+        """Run on other weights from the next call on; calls under way keep theirs."""
+        loaded = self._loaded
+        if loaded is not None:
+            self._loaded = replace(loaded, model=held.module, held=held)
 
     def encode(self, texts: Sequence[str], kind: Kind, tokens: bool = False) -> Encoded:
         """Embed texts; a text over the window is cut at its end and flagged."""
@@ -69,6 +81,8 @@ class HuggingFaceEmbedder:
 
     def close(self) -> None:
         """Release the weights."""
+        if self._follower is not None:
+            self._follower.close()
         self._loaded = None
 
 

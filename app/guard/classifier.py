@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any, Protocol
 
 from app.config.guardrail import ClassifierRule
-from app.errors import ConfigError, bounded
+from app.errors import ConfigError, StageUnavailable, bounded
+from app.weights.sharing import Follower, Held, fingerprint, node_store, share
+
+log = logging.getLogger("baton.guardrail")
 
 _WINDOWS_AT_ONCE = 16
 
@@ -31,14 +36,23 @@ class SequenceClassifier:
         self._rule = rule
         self._columns = list(columns)
 
+    def follow(self, held: Held) -> None:
+        """Run on the newest version of shared weights from now on, as long as this object is in use."""
+        self._follower = Follower(held, self._adopt)
+        self._follower.start()
+
+    def _adopt(self, held: Held) -> None:
+        self._model = held.module
+
     def hits(self, texts: tuple[str, ...]) -> list[bool]:
         """Return whether any window of a text reaches the threshold for any of the labels."""
+        model = self._model  # one version for all texts, whatever is adopted meanwhile
         answers = [False] * len(texts)
         for index, text in enumerate(texts):
-            answers[index] = bool(text.strip()) and self._score(text) >= self._rule.threshold
+            answers[index] = bool(text.strip()) and self._score(model, text) >= self._rule.threshold
         return answers
 
-    def _score(self, text: str) -> float:
+    def _score(self, model: Any, text: str) -> float:
         import torch
 
         batch = self._tokenizer(
@@ -55,7 +69,7 @@ class SequenceClassifier:
         with torch.inference_mode():
             for start in range(0, len(batch["input_ids"]), _WINDOWS_AT_ONCE):
                 window = {name: values[start : start + _WINDOWS_AT_ONCE] for name, values in batch.items()}
-                worst = max(worst, float(self._probabilities(self._model(**window).logits).max()))
+                worst = max(worst, float(self._probabilities(model(**window).logits).max()))
         return worst
 
     def _probabilities(self, logits: Any) -> Any:
@@ -65,11 +79,14 @@ class SequenceClassifier:
 
 def load_classifier(rule: ClassifierRule, where: str) -> Classifier:
     """Load a classifier. Raises ConfigError naming the path, or the label that the model has not."""
-    from transformers import AutoModelForSequenceClassification, AutoTokenizer
+    from transformers import AutoTokenizer
 
+    if rule.shared_weights and not Path(rule.path).is_dir():
+        raise ConfigError(f"{where}.sharedWeights needs a folder, and {bounded(rule.path)} is none", "guardrail")
     try:
         tokenizer = AutoTokenizer.from_pretrained(rule.path, local_files_only=True)
-        model = AutoModelForSequenceClassification.from_pretrained(rule.path, local_files_only=True).eval()
+        held = _share_model(rule, where) if rule.shared_weights else None
+        model = _load_model(rule) if held is None else held.module
     except (OSError, ValueError) as error:
         reason = f"cannot load the classifier {bounded(rule.path)} ({type(error).__name__})"
         raise ConfigError(f"{where}: {reason}; give a folder with a model and its tokenizer", "guardrail") from None
@@ -80,4 +97,24 @@ def load_classifier(rule: ClassifierRule, where: str) -> Classifier:
             f"{where}.labels: the classifier has no label {bounded(missing[0])}; it has {bounded(sorted(known), 200)}",
             "guardrail",
         )
-    return SequenceClassifier(model, tokenizer, rule, tuple(int(known[label]) for label in rule.labels))
+    classifier = SequenceClassifier(model, tokenizer, rule, tuple(int(known[label]) for label in rule.labels))
+    if held is not None:
+        classifier.follow(held)
+    return classifier
+
+
+def _load_model(rule: ClassifierRule) -> Any:
+    from transformers import AutoModelForSequenceClassification
+
+    return AutoModelForSequenceClassification.from_pretrained(rule.path, local_files_only=True).eval()
+
+
+def _share_model(rule: ClassifierRule, where: str) -> Held | None:
+    """Return the node's copy of the model; None when its store is away, since a private copy serves as well."""
+    folder = Path(rule.path)
+    name = f"{folder.resolve()}:classifier"
+    try:
+        return share(node_store(), name, fingerprint(folder, name), lambda: _load_model(rule))
+    except StageUnavailable as error:
+        log.warning("%s loads weights of its own: %s", where, error)
+        return None

@@ -1,5 +1,8 @@
 """The classifier rule with a real model: a tiny one, made here, that finds the word "awful"."""
 
+import shutil
+import time
+
 import pytest
 import torch
 from transformers import BertConfig, BertForSequenceClassification, BertTokenizerFast
@@ -67,3 +70,28 @@ def test_a_wrong_path_or_label_is_named(folder, tmp_path):
         build(tmp_path / "nothing-here")
     with pytest.raises(ConfigError, match=r"classifier\.labels: the classifier has no label 'bad'"):
         build(folder, labels=["bad"])
+
+
+def test_stages_share_one_copy_of_the_classifier_and_follow_its_files(folder, tmp_path):
+    shutil.copytree(folder, tmp_path / "model")
+    request = JudgeRequest("input", ("fine word", "awful"))
+    stages = [build(tmp_path / "model", sharedWeights=True) for _ in range(2)]
+    assert all([found.text_index for found in stage.run(request).findings] == [1] for stage in stages)
+    first, second = (stage._parts.classifiers.popitem()[1] for stage in stages)
+    weights = [one._model.classifier.weight for one in (first, second)]
+    assert weights[0].data_ptr() == weights[1].data_ptr()
+
+    model = BertForSequenceClassification.from_pretrained(tmp_path / "model")
+    model.classifier.bias.data.copy_(torch.tensor([9.0, -9.0]))
+    model.save_pretrained(tmp_path / "model")
+    third = build(tmp_path / "model", sharedWeights=True)
+    assert not third.run(request).findings
+    end = time.monotonic() + 10
+    while stages[0].run(request).findings or stages[1].run(request).findings:
+        assert time.monotonic() < end, "the others did not follow"
+        time.sleep(0.1)
+
+
+def test_only_a_folder_can_be_shared():
+    with pytest.raises(ConfigError, match=r"classifier\.sharedWeights needs a folder"):
+        build("/nothing-here", sharedWeights=True)
