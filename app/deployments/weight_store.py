@@ -48,34 +48,31 @@ class WeightKeeper:
 
 
 class RayStore:
-    """A :class:`app.weights.store.WeightStore` whose bytes lie in Ray's object store."""
+    """A :class:`app.weights.store.WeightStore` whose bytes lie in Ray's object store.
 
-    def __init__(self, keeper: Any) -> None:
-        self._keeper = keeper
+    The actor is started by whoever needs it first and lives as long as the cluster; when it died, so is the next one.
+    """
 
-    @classmethod
-    def connect(cls) -> RayStore:
-        """Return the cluster's store; the first caller starts its actor, which lives as long as the cluster."""
-        options = {"name": _NAME, "namespace": _NAMESPACE, "get_if_exists": True, "lifetime": "detached"}
-        return cls(ray.remote(WeightKeeper).options(num_cpus=0, **options).remote())
+    def __init__(self) -> None:
+        self._keeper: Any = None
 
     def current(self, model: str, unless: str = "") -> Snapshot | None:
         """Return the version in force, or None when its digest is ``unless``."""
-        found: Snapshot | None = self._ask(self._keeper.current.remote(model, unless))
+        found: Snapshot | None = self._call("current", model, unless)
         return found
 
     def claim(self, model: str, source: str) -> Snapshot | bool:
         """Return the version made from ``source``, or whether the caller is to publish it."""
-        found: Snapshot | bool = self._ask(self._keeper.claim.remote(model, source))
+        found: Snapshot | bool = self._call("claim", model, source)
         return found
 
     def abandon(self, model: str) -> None:
         """Give a claim back: publishing failed."""
-        self._ask(self._keeper.abandon.remote(model))
+        self._call("abandon", model)
 
     def commit(self, snapshot: Snapshot) -> None:
         """Put a version in force. Raises :class:`app.errors.Conflict`."""
-        self._ask(self._keeper.commit.remote(snapshot))
+        self._call("commit", snapshot)
 
     def put(self, arrays: Sequence[Bytes]) -> list[Any]:
         """Store bytes in objects that the actor owns.
@@ -83,17 +80,27 @@ class RayStore:
         One after the other, since each passes through the store as an argument first: never is there more than one
         array twice.
         """
-        return [self._ask(self._keeper.put.remote(array))[0] for array in arrays]
+        return [self._call("put", array)[0] for array in arrays]
 
     def get(self, references: Sequence[Any]) -> list[Bytes]:
         """Return the bytes, mapped read-only from this node's object store."""
-        found: list[Bytes] = self._ask(list(references))
+        found: list[Bytes] = self._wait(list(references))
         return found
 
-    def _ask(self, references: Any) -> Any:
+    def _call(self, method: str, *arguments: Any) -> Any:
+        keeper = self._keeper = self._keeper or _connect()
+        return self._wait(getattr(keeper, method).remote(*arguments))
+
+    def _wait(self, references: Any) -> Any:
         try:
             return ray.get(references, timeout=_CALL_SECONDS)
         except ray.exceptions.RayTaskError as error:
             raise error.cause from None
         except (ray.exceptions.RayError, TimeoutError) as error:
+            self._keeper = None
             raise StageUnavailable(f"The store of weights does not answer ({type(error).__name__}).") from error
+
+
+def _connect() -> Any:
+    options = {"name": _NAME, "namespace": _NAMESPACE, "get_if_exists": True, "lifetime": "detached", "num_cpus": 0}
+    return ray.remote(WeightKeeper).options(**options).remote()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import hashlib
 import logging
@@ -13,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from app.errors import BatonError, ConfigError
+from app.errors import BatonError, ConfigError, StageUnavailable
 from app.weights.snapshot import Packed, Snapshot
 from app.weights.store import ProcessStore, WeightStore, publish, wait_for
 from app.weights.tensors import put_together, take_apart
@@ -41,7 +42,7 @@ def node_store() -> WeightStore:
         return _process_store
     from app.deployments.weight_store import RayStore
 
-    return RayStore.connect()
+    return RayStore()
 
 
 def fingerprint(folder: Path, how: str) -> str:
@@ -65,7 +66,8 @@ def share(store: WeightStore, model: str, source: str, load: Callable[[], Any]) 
         try:
             snapshot = publish(store, model, source, take_apart(load())).snapshot
         except BaseException:
-            store.abandon(model)
+            with contextlib.suppress(StageUnavailable):
+                store.abandon(model)
             raise
         _return_memory()
     return Held(store, snapshot, open_snapshot(store, snapshot))
