@@ -11,7 +11,7 @@ from types import TracebackType
 from typing import Any, Self
 
 from app.arena import SHARED_MEMORY, remove_orphans
-from tests.bench.handoff_tensor import GRAPHS, expected
+from tests.bench.handoff_tensor import expected
 from tests.bench.measure import ROOT
 
 _END_SECONDS = 30
@@ -71,14 +71,6 @@ class Cluster:
         if sums and sums != [expected(mib)] * 3:
             raise AssertionError(f"{side}: the tensor did not arrive unharmed")
         return answer["seconds"], answer
-
-    def works(self, side: str) -> bool:
-        """Tell whether the side works on this machine; Ray's compiled graphs are experimental."""
-        try:
-            return all(self.transit(side, graph, 16)[0] > 0 for graph in GRAPHS)
-        except RuntimeError as error:
-            print(f"  {side} is left out: {error}", flush=True)
-            return False
 
     def _answer(self) -> dict[str, Any]:
         line = self._process.stdout.readline()

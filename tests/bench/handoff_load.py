@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from tests.bench.handoff_cluster import Cluster
@@ -13,7 +13,7 @@ from tests.bench.handoff_rivals import Rival
 from tests.bench.measure import percentiles
 
 IN_FLIGHT = (1, 4, 16)
-_PROFILE_SECONDS = 3
+_PROFILE_SECONDS = 4
 
 
 @dataclass(frozen=True)
@@ -38,17 +38,24 @@ class Load:
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster
         self.levels: list[Level] = []
+        self.collections: list[float] = []
 
     def run(self, sides: Sequence[str], seconds: float) -> None:
-        """Load each side at each level for some seconds; the slots that more load takes are warmed up first."""
+        """Load each side at each level for some seconds; then once more the gateway's process with its heap frozen."""
         for in_flight in IN_FLIGHT:
             for side in sides:
-                self._cluster.ask("load", side, in_flight, 0.5)
-                start = time.perf_counter()
-                found = self._cluster.ask("load", side, in_flight, seconds)
-                rate = len(found["seconds"]) / (time.perf_counter() - start)
-                pauses = tuple(pause for stage in found["pauses"] for pause in stage)
-                self.levels.append(Level(side, in_flight, rate, percentiles(found["seconds"]), pauses))
+                self.levels.append(self._level(side, in_flight, seconds))
+        self.collections = self._cluster.ask("freeze")["seconds"]
+        frozen = self._level("in_process", IN_FLIGHT[-1], seconds)
+        self.levels.append(replace(frozen, side="in_process_frozen"))
+
+    def _level(self, side: str, in_flight: int, seconds: float) -> Level:
+        self._cluster.ask("load", side, in_flight, 0.5)  # more load takes more slots, which are cold at first
+        start = time.perf_counter()
+        found = self._cluster.ask("load", side, in_flight, seconds)
+        rate = len(found["seconds"]) / (time.perf_counter() - start)
+        pauses = tuple(pause for stage in found["pauses"] for pause in stage)
+        return Level(side, in_flight, rate, percentiles(found["seconds"]), pauses)
 
     def level(self, side: str, in_flight: int) -> Level:
         """Return what was found at one level."""

@@ -98,7 +98,7 @@ class Race:
 
     def has(self, side: str, mib: int = 16) -> bool:
         """Tell whether the side took part."""
-        return any((side, graph, mib) in self.seconds for graph in GRAPHS)
+        return all((side, graph, mib) in self.seconds for graph in GRAPHS)
 
 
 def huge_page_copies(rounds: int) -> dict[str, list[float]]:

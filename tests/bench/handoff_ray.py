@@ -6,6 +6,7 @@ It plays the gateway. Commands come as lines of JSON on standard input, answers 
 from __future__ import annotations
 
 import asyncio
+import gc
 import json
 import os
 import sys
@@ -16,6 +17,7 @@ from typing import Any
 import uvloop
 
 from app.ops.local_cluster import ENVIRONMENT
+from tests.bench.handoff_tensor import clocked, private_table
 
 #: What the tuned cluster has beyond the product's environment.
 TUNED = {"RAY_SERVE_THROUGHPUT_OPTIMIZED": "1", "RAY_preallocate_plasma_memory": "1"}
@@ -80,8 +82,6 @@ class Gateway:
         """Put the payload into the object store and get it from there, as a stage does behind Serve's back."""
         import ray
 
-        from tests.bench.handoff_tensor import clocked, private_table
-
         found: dict[str, list[float]] = {"put": [], "get": []}
         for _ in range(rounds):
             ref, seconds = clocked(ray.put, private_table(16))
@@ -89,6 +89,12 @@ class Gateway:
             found["get"].append(clocked(ray.get, ref)[1])
             del ref
         return found
+
+    async def freeze(self) -> dict[str, Any]:
+        """Make a full collection in the gateway's process, take its heap out of the collector's sight, make another."""
+        seconds = [clocked(gc.collect)[1]]
+        gc.freeze()
+        return {"seconds": [*seconds, clocked(gc.collect)[1]]}
 
     async def account(self, side: str) -> dict[str, Any]:
         """Return the account of each of the side's stages."""

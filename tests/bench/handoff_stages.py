@@ -89,6 +89,7 @@ class Producer(Stage):
         """Remove the arena's file."""
         if self._arena is not None:
             self._arena.close()
+            self._arena = None
 
 
 class Consumer(Stage):
