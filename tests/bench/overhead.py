@@ -9,7 +9,7 @@ from app.config.local import LocalConfig
 from tests.bench import overhead_real as real
 from tests.bench.measure import Result
 from tests.bench.overhead_report import BARE, BATON, STOCK, Fake, Real, report_fake, report_real
-from tests.bench.overhead_rounds import first_tokens, loads_in_turns
+from tests.bench.overhead_rounds import first_tokens, loads_in_turns, stage_shares
 from tests.bench.overhead_site import (
     BARE_PORT,
     CHAT,
@@ -85,9 +85,8 @@ def _measure_fake(found: Site, sides: list[Side], loads: tuple[tuple[int, int, i
         found.ask(side, 1, 5)
         found.ask(side, most, 10)
     firsts = first_tokens(found, sides, rounds, tokens=1)
-    return Fake(
-        firsts, {streams: loads_in_turns(found, sides, streams, tokens, times) for streams, tokens, times in loads}
-    )
+    measured = {streams: loads_in_turns(found, sides, streams, tokens, times) for streams, tokens, times in loads}
+    return Fake(firsts, measured, stage_shares(found, sides[1], 8, tokens=1))
 
 
 def _measure_real(found: Site, folder: Path, sides: list[Side]) -> Real:
@@ -100,4 +99,4 @@ def _measure_real(found: Site, folder: Path, sides: list[Side]) -> Real:
         for streams, tokens, times in ((1, 24, 2), (8, 16, 3), (32, 8, 1), (64, 8, 1))
     }
     real.index(folder)
-    return Real(firsts, loads, *real.stage_shares(found, 4, tokens=8))
+    return Real(firsts, loads, stage_shares(found, real.RETRIEVAL, 4, tokens=8))

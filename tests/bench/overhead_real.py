@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 import json
-import re
 import shutil
-from collections.abc import Mapping
 from pathlib import Path
-from statistics import median
 from typing import Any
 
 from app.config.local import LocalConfig, serve_config
@@ -17,9 +14,9 @@ from tests.bench.overhead_site import CHAT, PORT, VLLM_PORT, Side, Site, add_fak
 
 MODEL = "smollm2"
 DIRECT = "direct"
+RETRIEVAL = Side("Baton with retrieval", PORT, CHAT, "default")
 #: An engine polls for a second after its last token: the next side's turn begins when it has stopped.
 QUIET_SECONDS = 1.1
-_STAGES = re.compile(rb'"stages":(\{.*?\})')
 
 
 def whole(data: Path) -> Any:
@@ -80,16 +77,3 @@ def index(folder: Path) -> None:
         shutil.copytree(ready, folder / "index", dirs_exist_ok=True)
     if ingest.main(["--url", f"http://127.0.0.1:{PORT}", "--collection", "docs", str(ROOT / "samples" / "docs")]):
         raise RuntimeError("the sample documents could not be indexed")
-
-
-def stage_shares(found: Site, rounds: int, tokens: int) -> tuple[dict[str, float], float]:
-    """Ask with retrieval; return the median milliseconds of each stage, and of the time to first token."""
-    side = Side("Baton with retrieval", PORT, CHAT, "default")
-    stages: list[Mapping[str, float]] = []
-    firsts: list[float] = []
-    for _ in range(rounds + 1):
-        answer = found.ask(side, 1, tokens, keep=True).answers[0]
-        stages.append(json.loads(_STAGES.findall(answer.body)[-1]))
-        firsts.append(answer.first * 1000)
-    names = dict.fromkeys(name for one in stages for name in one)
-    return {name: median(one.get(name, 0.0) for one in stages[1:]) for name in names}, median(firsts[1:])

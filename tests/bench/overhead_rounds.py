@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import re
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from statistics import median
@@ -10,6 +12,7 @@ import numpy as np
 
 from tests.bench.overhead_site import Load, Side, Site
 
+_STAGES = re.compile(rb'"stages":(\{.*?\})')
 #: Seconds of first tokens by side.
 Firsts = Mapping[str, list[float]]
 #: Loads by number of streams, then by side.
@@ -41,6 +44,17 @@ def loads_in_turns(
 def _order(sides: Sequence[Side], number: int) -> Iterable[Side]:
     turn = number % len(sides)
     return [*sides[turn:], *sides[:turn]]
+
+
+def stage_shares(found: Site, side: Side, rounds: int, tokens: int) -> dict[str, float]:
+    """Ask Baton; return the median milliseconds of each stage, of the gateway's and of the client's first token."""
+    answers = []
+    for _ in range(rounds + 1):
+        answer = found.ask(side, 1, tokens, keep=True).answers[0]
+        stages: dict[str, float] = json.loads(_STAGES.findall(answer.body)[-1])
+        answers.append(stages | {"first token at the client": answer.first * 1000})
+    names = dict.fromkeys(name for one in answers for name in one)
+    return {name: median(one.get(name, 0.0) for one in answers[1:]) for name in names}
 
 
 def middle(values: Iterable[float]) -> float:

@@ -27,7 +27,7 @@ from app.ops.local_cluster import ENVIRONMENT, LocalCluster
 from tests.bench.measure import ROOT, cpu_seconds
 from tests.bench.sse_load import Answer, Client
 
-PORT, METRICS_PORT, DASHBOARD_PORT, BARE_PORT, VLLM_PORT = 22000, 22001, 22002, 22010, 22020
+PORT, METRICS_PORT, DASHBOARD_PORT, BARE_PORT, VLLM_PORT, HAPROXY_PORT = 22000, 22001, 22002, 22010, 22020, 22100
 LOCAL = ROOT / "config" / "local.yaml"
 CHAT = "/v1/chat/completions"
 _START_SECONDS = 240

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from statistics import median
 
 from tests.bench.measure import Ratio, Result, ratio
-from tests.bench.overhead_rounds import loads_in_turns, middle, milliseconds
+from tests.bench.overhead_rounds import first_tokens, loads_in_turns, middle, milliseconds
 from tests.bench.overhead_site import (
     BARE_PORT,
     CHAT,
+    HAPROXY_PORT,
     Load,
     Side,
     Site,
@@ -20,6 +23,7 @@ from tests.bench.overhead_site import (
     site,
 )
 from tests.bench.sse_load import gaps, lateness
+from tests.bench.streams_levers import SERVES_DEFAULTS, against, environment, haproxy, steps
 
 #: 20 tokens a second and stream: what a large model gives each of its readers.
 SECONDS_PER_TOKEN = 0.05
@@ -39,10 +43,33 @@ def run(quick: bool) -> Result:
     result = Result("streams", "Streams: CPU per token and delay between tokens")
     with site() as (found, folder):
         sides = start(found, folder, SECONDS_PER_TOKEN)
-        loads = ((MOST_STREAMS, 25, 2),) if quick else ((1, 40, 3), (8, 40, 3), (32, 40, 3), (MOST_STREAMS, 40, 6))
+        loads = ((MOST_STREAMS, 25, 2),) if quick else ((1, 20, 2), (8, 20, 2), (32, 20, 3), (MOST_STREAMS, 30, 4))
         measured = {streams: loads_in_turns(found, sides, streams, tokens, rounds) for streams, tokens, rounds in loads}
+        first = _first(found, sides[1])
     _report(result, measured)
+    if not quick:
+        _levers(result, measured[32][GUARDED], first)
     return result
+
+
+def _first(found: Site, side: Side) -> float:
+    return median(first_tokens(found, [side], 15, tokens=1)[side.name])
+
+
+def _levers(result: Result, own: Sequence[Load], first: float) -> None:
+    """Measure Serve's other modes, each in a cluster of its own, beside what Baton's cluster gave at 32 streams."""
+    for line in steps():
+        result.lever(*line)
+    with tempfile.TemporaryDirectory(prefix="baton-ha-") as place:
+        modes = {
+            "Serve's own defaults: replies by reference, three event loops a process": SERVES_DEFAULTS,
+            "HAProxy in place of Serve's proxy (RAY_SERVE_ENABLE_HA_PROXY)": haproxy(HAPROXY_PORT, place),
+        }
+        for name, values in modes.items():
+            with environment(values), site() as (found, folder):
+                side = start(found, folder, SECONDS_PER_TOKEN)[1]
+                loads = loads_in_turns(found, [side], 32, 20, 3)[side.name]
+                result.lever(name, against(loads, own, _first(found, side), first))
 
 
 def start(found: Site, folder: Path, seconds_per_token: float) -> list[Side]:
