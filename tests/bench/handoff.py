@@ -49,10 +49,11 @@ def run(quick: bool) -> Result:
 
 
 def _run_quick(result: Result) -> None:
-    with Cluster("default") as cluster, rivals(("rest_raw",)) as found:
+    starting = Cluster("default")
+    with rivals(("rest_raw",)) as found, starting as cluster:
         race = Race()
         sides = _sides(cluster, ("by_reference", "arena", "empty_value", "in_process"))
-        race.run({**found, **sides, "memcpy": Memcpy()}, rounds=8)
+        race.run({**found, **sides, "memcpy": Memcpy()}, rounds=6)
         report.ratios(result, race, _mapped(cluster, ("by_reference", "arena")))
 
 

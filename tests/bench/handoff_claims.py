@@ -59,14 +59,13 @@ def _claim_hop(result: Result, race: Race) -> None:
 
 
 def _claim_share(result: Result, shares: Mapping[tuple[str, str], Profile]) -> None:
-    before, after = shares["rest_json", "ground"].share, shares["arena", "ground"].share
-    met = after <= _SHARE_GOAL
-    bare = shares["arena", "touch"].share
+    before, after, bare = (shares[key] for key in (("rest_json", "ground"), ("arena", "ground"), ("arena", "touch")))
+    met = after.share <= _SHARE_GOAL
     reason = "" if met else (
         f"one copy into the arena and the pickles of the calls remain; with consumers that only read pages, and "
-        f"compute nothing, the share is {bare:.3g} %"
+        f"compute nothing, the share is {bare}"
     )  # fmt: skip
-    measured = f"{before:.3g} → {after:.3g} %"
+    measured = f"{before} → {after}"
     what = "CPU share of copying and serialising, JSON → arena, consumers compute MaxSim"
     result.claim(what, f"<= {_SHARE_GOAL} %", measured, met, claimed="68 → 3.8 %", reason=reason)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import math
 import re
 import subprocess
 import sys
@@ -16,7 +17,7 @@ _SAMPLES_PER_SECOND = 150
 #: Frames that copy or (de)serialise: memory, base64, JSON, pickle, Arrow's writer and reader.
 _COPYING = re.compile(
     r"memcpy|memmove|memset|b64|base64|b2a_|a2b_|orjson|pickle|\bdumps\b|\bloads\b|[Ss]erializ|"
-    r"\bencode\b|\bdecode\b|write_table|read_all|open_stream|FromString|_body \(|data_received|\b_?place\b"
+    r"\bencode\b|\bdecode\b|write_table|read_all|open_stream|FromString|_body \(|data_received|\._place\b|Arena\.place\b"
 )
 #: Innermost frames that move bytes between processes.
 _MOVING = re.compile(r"^(read|readv|recv|recvmsg|recvfrom|write|writev|send|sendmsg|sendto)\b")
@@ -41,6 +42,11 @@ class Profile:
     def share(self) -> float:
         """Share in per cent."""
         return 100 * self.copying / max(1, self.samples)
+
+    def __str__(self) -> str:
+        share = self.share / 100
+        margin = 196 * math.sqrt(share * (1 - share) / max(1, self.samples))
+        return f"{self.share:.3g} ± {margin:.1g} %"
 
 
 def profile(pids: Sequence[int], load: Callable[[], object], seconds: float) -> Profile:

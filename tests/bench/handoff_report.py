@@ -137,7 +137,7 @@ def cpu_shares(result: Result, found: Mapping[tuple[str, str], Profile]) -> None
     """Add the share of the stages' CPU time that went into copying and serialising."""
     works = {"touch": "read one value per page", "ground": "also do the postprocessor's MaxSim, 64 tokens"}
     rows = [
-        [SIDES[side], works[work], rounded(each.share), each.samples] for (side, work), each in found.items()
+        [SIDES[side], works[work], str(each), each.samples] for (side, work), each in found.items()
     ]  # fmt: skip
-    columns = ["path", "what consumers do", "share copying and serialising (%)", "samples"]
+    columns = ["path", "what consumers do", "share copying and serialising", "samples"]
     result.table("CPU of the stages' processes, fan-out, by py-spy", columns, rows)

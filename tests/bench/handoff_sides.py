@@ -75,7 +75,12 @@ class BenchStage(StageDeployment):
 
 def application() -> Any:
     """Return the Serve application: the producer, and the consumers bound to it so that Serve starts them too."""
-    options = {"num_replicas": 1, "max_ongoing_requests": 64, "ray_actor_options": {"num_cpus": 0}}
+    options = {
+        "num_replicas": 1,
+        "max_ongoing_requests": 64,
+        "ray_actor_options": {"num_cpus": 0},
+        "graceful_shutdown_wait_loop_s": 0.1,
+    }
     deployment = serve.deployment(BenchStage)
     consumers = [deployment.options(name=name, **options).bind(name, False) for name in CONSUMERS]
     return deployment.options(name="first", **options).bind("first", True, consumers)

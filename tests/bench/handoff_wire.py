@@ -34,7 +34,14 @@ from tests.bench.handoff_tensor import (
 )
 
 _LENGTH = struct.Struct("<Q")
-_LIMITS = [("grpc.max_send_message_length", -1), ("grpc.max_receive_message_length", -1)]
+#: Messages of any size, and frames and reads that suit large ones.
+_LIMITS = [
+    ("grpc.max_send_message_length", -1),
+    ("grpc.max_receive_message_length", -1),
+    ("grpc.http2.max_frame_size", (1 << 24) - 1),
+    ("grpc.experimental.tcp_read_chunk_size", 1 << 22),
+    ("grpc.experimental.tcp_max_read_chunk_size", 1 << 24),
+]
 _SOCKET_BYTES = 4 << 20
 _LEASE_SECONDS = 60.0
 
