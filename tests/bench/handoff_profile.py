@@ -17,7 +17,8 @@ _SAMPLES_PER_SECOND = 150
 #: Frames that copy or (de)serialise: memory, base64, JSON, pickle, Arrow's writer and reader.
 _COPYING = re.compile(
     r"memcpy|memmove|memset|b64|base64|b2a_|a2b_|orjson|pickle|\bdumps\b|\bloads\b|[Ss]erializ|"
-    r"\bencode\b|\bdecode\b|write_table|read_all|open_stream|FromString|_body \(|data_received|\._place\b|Arena\.place\b"
+    r"\bencode\b|\bdecode\b|write_table|read_all|open_stream|FromString|_body \(|data_received|"
+    r"\._place\b|Arena\.place\b"
 )
 #: Innermost frames that move bytes between processes.
 _MOVING = re.compile(r"^(read|readv|recv|recvmsg|recvfrom|write|writev|send|sendmsg|sendto)\b")
