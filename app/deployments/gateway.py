@@ -15,7 +15,7 @@ from app.answering import Stages
 from app.api.application import build_api
 from app.config.gateway import GatewayConfig
 from app.config.pipeline import PipelineSettings, PipelineShape
-from app.deployments.runner import refused
+from app.deployments.runner import refused, settle
 from app.deployments.stages import STAGE_NAMES, build_runner, open_payloads, stage_shape
 from app.errors import ConfigError, StageUnavailable
 from app.handles import LocalCall, RemoteCall, RemoteEngine, RemoteRetriever, StageCall
@@ -91,6 +91,8 @@ class Gateway:
                 raise
             refused("gateway", error, self._metrics)
             return
+        if self._settings is None:
+            settle()
         self._settings = gateway
 
     async def _configure_stages(self, settings: PipelineSettings) -> None:

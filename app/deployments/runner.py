@@ -7,6 +7,7 @@ The same runners serve a stage in the gateway's process (``app/handles.py: Local
 from __future__ import annotations
 
 import asyncio
+import gc
 import logging
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -70,6 +71,15 @@ class StageRunner:
 
     async def _off_loop(self, work: Callable[..., Any], *arguments: Any) -> Any:
         return await asyncio.get_running_loop().run_in_executor(self._threads, partial(work, *arguments))
+
+
+def settle() -> None:
+    """Take what a replica is made of out of the garbage collector's sight.
+
+    A full collection walks everything that was imported, which stopped a replica for up to 0.9 s in mid-request.
+    """
+    gc.collect()
+    gc.freeze()
 
 
 def refused(deployment: str, error: ConfigError, metrics: Metrics) -> None:

@@ -10,7 +10,7 @@ from app.config.base import Config
 from app.config.guardrail import GuardrailConfig
 from app.config.pipeline import PipelineShape, StageShape
 from app.config.retrieval import RetrieverConfig
-from app.deployments.runner import GuardrailRunner, RetrieverRunner, StageRunner, refused
+from app.deployments.runner import GuardrailRunner, RetrieverRunner, StageRunner, refused, settle
 from app.errors import ConfigError
 from app.handoff import HandoffMeter
 from app.messages import RetrievalQuery, Retrieved
@@ -86,6 +86,8 @@ class StageDeployment:
             if not self._configured:
                 raise
             refused(self._name, error, self._metrics)
+        if not self._configured:
+            settle()
         self._configured = True
 
     async def run(self, request: Any, payload: Retrieved | PlacedRetrieved | None = None) -> Any:
