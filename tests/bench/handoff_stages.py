@@ -13,6 +13,7 @@ from typing import Any
 import pyarrow as pa
 
 from app.arena import Arena, ArenaReader, Placed
+from app.deployments.runner import settle
 from app.messages import Retrieved
 from tests.bench.handoff_tensor import clocked, from_table, ground, private_table, touch
 
@@ -55,6 +56,7 @@ class Stage:
     name = "bench"
 
     def __init__(self) -> None:
+        settle()  # as a replica of the product does when it is ready
         self._pauses = Pauses()
 
     def account(self) -> dict[str, Any]:
