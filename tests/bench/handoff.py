@@ -49,7 +49,7 @@ def run(quick: bool) -> Result:
 
 
 def _run_quick(result: Result) -> None:
-    starting = Cluster("default")
+    starting = Cluster("product")
     with rivals(("rest_raw",)) as found, starting as cluster:
         race = Race()
         sides = _sides(cluster, ("by_reference", "arena", "empty_value", "in_process"))
@@ -80,7 +80,7 @@ def _run_whole(result: Result) -> None:
 def _race_default(raw: Rival) -> Race:
     """Race on a cluster with Ray's and Serve's defaults."""
     race = Race()
-    with Cluster("default") as cluster:
+    with Cluster("plain") as cluster:
         race.run({"rest_raw": raw, "memcpy": Memcpy(), **_sides(cluster, _DEFAULT_SIDES)}, rounds=6)
     return race
 

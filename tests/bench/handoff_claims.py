@@ -77,18 +77,18 @@ def _claim_pauses(result: Result, load: Load) -> None:
         pause, tail = worst.longest_pause, worst.milliseconds["p999"]
         met = pause <= _VISIBLE * tail
         what = f"Garbage collection, {SIDES[side]}: longest pause beside p99.9, worst of 1, 4 and 16 in flight"
-        reason = "" if met else f"a full collection of the gateway's heap; {_frozen(load)}"
+        reason = "" if met else f"a full collection of a replica's heap; {_frozen(load)}"
         result.claim(what, "not visible", f"{pause:.3g} ms beside {tail:.3g} ms", met, reason=reason)
 
 
 def _frozen(load: Load) -> str:
     before, after = (1000 * seconds for seconds in load.collections)
-    return f"alone it takes {before:.3g} ms, and {after:.3g} ms once `gc.freeze()` has put the imported heap aside"
+    return f"in the gateway it takes {before:.3g} ms, and {after:.2g} ms once `gc.freeze()` has set the imports aside"
 
 
 def levers(result: Result, race: Race, plain: Race, load: Load, store: Mapping[str, Sequence[float]]) -> None:
     """Say what each lever gave."""
-    result.lever("`gc.freeze()` after the start", f"a full collection: {_frozen(load)}")
+    result.lever("`gc.freeze()` after the start", f"a full collection of objects: {_frozen(load)}")
     _lever_cluster(result, race, plain)
     _lever_pages(result, huge_page_copies(20))
     put, get = (float(np.median(store[part])) * 1000 for part in ("put", "get"))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 from tests.bench.handoff_cluster import Cluster
@@ -41,13 +41,11 @@ class Load:
         self.collections: list[float] = []
 
     def run(self, sides: Sequence[str], seconds: float) -> None:
-        """Load each side at each level for some seconds; then once more the gateway's process with its heap frozen."""
+        """Load each side at each level for some seconds."""
         for in_flight in IN_FLIGHT:
             for side in sides:
                 self.levels.append(self._level(side, in_flight, seconds))
-        self.collections = self._cluster.ask("freeze")["seconds"]
-        frozen = self._level("in_process", IN_FLIGHT[-1], seconds)
-        self.levels.append(replace(frozen, side="in_process_frozen"))
+        self.collections = self._cluster.ask("collections")["seconds"]
 
     def _level(self, side: str, in_flight: int, seconds: float) -> Level:
         self._cluster.ask("load", side, in_flight, 0.5)  # more load takes more slots, which are cold at first

@@ -1,4 +1,6 @@
-"""Ray's side of the hand-off bench, a process per cluster: `python -m tests.bench.handoff_ray <default|tuned>`.
+"""Ray's side of the hand-off bench, a process per cluster: `python -m tests.bench.handoff_ray <mode>`.
+
+Modes: ``plain`` has Ray's and Serve's defaults, ``product`` the product's environment, ``tuned`` more than that.
 
 It plays the gateway. Commands come as lines of JSON on standard input, answers leave as lines of JSON.
 """
@@ -26,9 +28,15 @@ _TRANSIT_SECONDS = 60
 _APPLICATION = "handoff"
 
 
+def _environment(mode: str) -> dict[str, str]:
+    if mode == "plain":
+        return {name: value for name, value in ENVIRONMENT.items() if not name.startswith("RAY_SERVE_")}
+    return ENVIRONMENT | (TUNED if mode == "tuned" else {})
+
+
 def start_cluster(mode: str) -> None:
     """Start a private Ray and Serve, and the four stages as deployments."""
-    os.environ.update(ENVIRONMENT | (TUNED if mode == "tuned" else {}))
+    os.environ.update(_environment(mode))
     import ray
     from ray import serve
 
@@ -46,8 +54,12 @@ class Gateway:
     """Carries out the commands."""
 
     def __init__(self) -> None:
+        from app.deployments.runner import settle
         from tests.bench.handoff_sides import Sides
 
+        self._collections = [clocked(gc.collect)[1]]
+        settle()
+        self._collections.append(clocked(gc.collect)[1])
         self._sides = Sides(_APPLICATION)
 
     async def transit(self, side: str, graph: str, mib: int, work: str = "touch") -> dict[str, Any]:
@@ -90,11 +102,9 @@ class Gateway:
             del ref
         return found
 
-    async def freeze(self) -> dict[str, Any]:
-        """Make a full collection in the gateway's process, take its heap out of the collector's sight, make another."""
-        seconds = [clocked(gc.collect)[1]]
-        gc.freeze()
-        return {"seconds": [*seconds, clocked(gc.collect)[1]]}
+    async def collections(self) -> dict[str, Any]:
+        """Return the seconds of a full collection before and after the product's replicas settle."""
+        return {"seconds": self._collections}
 
     async def account(self, side: str) -> dict[str, Any]:
         """Return the account of each of the side's stages."""

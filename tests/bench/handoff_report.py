@@ -26,7 +26,6 @@ SIDES = {
     "compiled_arena": "arena, Ray's compiled graph",
     "arena_socket": "arena, plain sockets without Ray",
     "in_process": "all stages in the gateway's process",
-    "in_process_frozen": "all stages in the gateway's process, heap frozen",
     "empty_reference": "empty Serve calls by reference",
     "empty_value": "empty Serve calls by value",
     "actor_empty": "empty raw actor calls",
@@ -127,7 +126,7 @@ def load(result: Result, found: Load) -> None:
         pauses = [len(level.pauses), rounded(level.longest_pause)]
         rows.append([SIDES[level.side], level.in_flight, times["count"], *figures, *pauses])
     result.table("Fan-out of 16 MiB under rising load", columns, rows)
-    sides = list(dict.fromkeys(level.side for level in found.levels if level.side != "in_process_frozen"))
+    sides = list(dict.fromkeys(level.side for level in found.levels))
     x = sorted({level.in_flight for level in found.levels})
     series = {SIDES[side]: [found.level(side, each).milliseconds["p99"] for each in x] for side in sides}
     result.plot("Rising load", "line", x, series, xlabel="transits in flight", ylabel="milliseconds, p99", log=True)
