@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import os
 from collections.abc import Iterator, Sequence
@@ -16,7 +17,7 @@ from tests.bench.measure import ROOT, Ratio, Result, percentiles, ratio
 
 if TYPE_CHECKING:
     from tests.bench.batching_calls import Times
-    from tests.bench.batching_embedder import Driven
+    from tests.bench.batching_embedder import Driven, Groups
 
 #: Wide: a shared CI machine with two cores.
 BOUNDS: dict[str, tuple[float, float]] = {
@@ -51,15 +52,24 @@ def run(quick: bool) -> Result:
         handle = serve.run(EmbedderBench.bind(), name="embedder-bench", route_prefix=None)
         times = measure_calls(6 if quick else 8, quick)
         created = create_actors(1 if quick else 4)
-        settings = {name: SETTINGS[name] for name in (ONE, BATCHED)} if quick else SETTINGS
-        driven = handle.drive.remote(settings, 1 if quick else 2, 64).result()
-        alone = {} if quick else handle.encode.remote(2).result()
-        lengths = [] if quick else handle.lengths.remote().result()
+        driven, alone, lengths = asyncio.run(embed(handle, quick))
     report_calls(result, times, created)
     report_batching(result, driven)
     if alone:
         report_embedder(result, alone, lengths)
     return result
+
+
+async def embed(handle: Any, quick: bool) -> tuple[dict[str, Driven], Groups, list[int]]:
+    """Return what the settings did, what the embedder does alone, and the questions' tokens (whole runs only).
+
+    With Baton's environment Serve's handles work inside an event loop only.
+    """
+    settings = {name: SETTINGS[name] for name in (ONE, BATCHED)} if quick else SETTINGS
+    driven = await handle.drive.remote(settings, 1 if quick else 2, 64)
+    if quick:
+        return driven, {}, []
+    return driven, await handle.encode.remote(2), await handle.lengths.remote()
 
 
 @contextmanager
@@ -181,7 +191,7 @@ def _against(each: Driven, shipped: Driven) -> str:
     return f"{throughput} the throughput of the shipped setting; its p99 is {1 / tail.value:.2f} of the shipped one's"
 
 
-def report_embedder(result: Result, alone: dict[tuple[int, bool], list[float]], lengths: Sequence[int]) -> None:
+def report_embedder(result: Result, alone: Groups, lengths: Sequence[int]) -> None:
     """Add what the embedder does by itself, and what padding costs it."""
     rows = []
     for (size, by_length), found in alone.items():

@@ -26,6 +26,8 @@ IN_FLIGHT = 32
 MODEL = ROOT / ".baton" / "models" / "e5-small"
 #: Groups of the embedder alone: how many questions, and whether those of like length come together.
 GROUPS = ((1, False), (16, False), (16, True))
+#: Questions per second of each group, one value a round.
+Groups = dict[tuple[int, bool], list[float]]
 #: Tokens that the model puts around each question: the two specials and its prefix "query: ".
 _FRAME_TOKENS = 4
 
@@ -101,14 +103,14 @@ class EmbedderBench:
         into.throughput.append(asked / (time.perf_counter() - start))
         into.cpu.append((time.process_time() - used) / asked)
 
-    async def encode(self, rounds: int) -> dict[tuple[int, bool], list[float]]:
+    async def encode(self, rounds: int) -> Groups:
         """Return questions per second of the embedder alone, in one thread, by size of the groups and by order.
 
         In order of length hardly any padding is left: that is the most which sorting or packing could give.
         """
         ordered = sorted(zip(self.lengths(), self._questions, strict=True))
         texts = {False: self._questions, True: [text for _, text in ordered]}
-        found: dict[tuple[int, bool], list[float]] = {key: [] for key in GROUPS}
+        found: Groups = {key: [] for key in GROUPS}
         for _ in range(rounds):
             for size, by_length in found:
                 start = time.perf_counter()
