@@ -13,9 +13,8 @@ import time
 from dataclasses import asdict
 from datetime import UTC, datetime
 
-from tests.bench.report import write_report
-
 from tests.bench.measure import ROOT, commit, machine
+from tests.bench.report import write_report
 
 RESULTS = ROOT / "tests" / "bench" / "results"
 #: Each is a module of `tests/bench` with `run(quick: bool) -> Result` and `BOUNDS`, ratio → (least, most).
