@@ -8,8 +8,9 @@ help:  ## Show the targets
 run: .venv/.run  ## Run the whole pipeline on this machine (CPU); Ctrl-C stops it
 	@exec $(PYTHON) -m app.ops.run $(ARGS)
 
-# Through the environment: in the recipe's text a question's quotes, dollars and backticks would be the shell's.
-ask: export BATON_QUESTION = $(value Q)
+# Through the environment and unexpanded: a question's quotes, dollars and backticks are neither the shell's nor make's.
+unexport Q
+ask: export BATON_QUESTION := $(value Q)
 ask: .venv/.run  ## Ask the running pipeline: make ask Q="What does the guardrail do?"
 	@$(PYTHON) -m app.ops.ask $(ARGS) -- "$$BATON_QUESTION"
 
