@@ -1,5 +1,5 @@
 .DEFAULT_GOAL := help
-.PHONY: help setup run ask ingest test test-unit test-app bench bench-quick lint format clean
+.PHONY: help setup run ask apply test test-unit test-app bench bench-quick lint format clean
 PYTHON := .venv/bin/python
 
 help:  ## Show the targets
@@ -8,8 +8,14 @@ help:  ## Show the targets
 run: .venv/.run  ## Run the whole pipeline on this machine (CPU); Ctrl-C stops it
 	@exec $(PYTHON) -m app.ops.run $(ARGS)
 
+# Through the environment and unexpanded: a question's quotes, dollars and backticks are neither the shell's nor make's.
+unexport Q
+ask: export BATON_QUESTION := $(value Q)
 ask: .venv/.run  ## Ask the running pipeline: make ask Q="What does the guardrail do?"
-	@$(PYTHON) -m app.ops.ask $(ARGS) "$(Q)"
+	@$(PYTHON) -m app.ops.ask $(ARGS) -- "$$BATON_QUESTION"
+
+apply: .venv/.run  ## Send a changed configuration to the running pipeline: make apply ARGS="--config my.yaml"
+	@$(PYTHON) -m app.ops.apply $(ARGS)
 
 test: test-unit test-app  ## Run every test suite (sets itself up)
 

@@ -10,7 +10,7 @@ import yaml
 from pydantic import Field, model_validator
 
 from app.config.base import Config
-from app.config.gateway import Count, Name
+from app.config.gateway import CollectionName, Count, Name
 from app.config.pipeline import PipelineSettings, PipelineShape
 from app.errors import ConfigError
 
@@ -71,7 +71,7 @@ class LocalConfig(Config):
     """Shape of the pipeline application."""
     settings: PipelineSettings
     """What may change while it serves."""
-    collections: dict[Name, str] = Field(default_factory=dict)
+    collections: dict[CollectionName, str] = Field(default_factory=dict)
     """Collections to index at start: name → folder or file."""
 
     @model_validator(mode="after")
@@ -91,9 +91,12 @@ def load(path: Path, data: Path) -> LocalConfig:
     """
     try:
         raw = yaml.safe_load(path.read_text(encoding="utf-8"))
-    except (OSError, yaml.YAMLError) as error:
+        filled = _filled(raw, {"{data}": str(data), "{root}": str(ROOT)})
+    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
         raise ConfigError(f"{path} cannot be read: {error}") from None
-    return LocalConfig.parse(_filled(raw, {"{data}": str(data), "{root}": str(ROOT)}), str(path))
+    except RecursionError:
+        raise ConfigError(f"{path} cannot be read: an alias refers to itself, or it is nested too deeply") from None
+    return LocalConfig.parse(filled, str(path))
 
 
 def _filled(value: Any, places: Mapping[str, str]) -> Any:

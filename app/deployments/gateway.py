@@ -26,6 +26,8 @@ from app.stages.generator import Generator
 
 #: How long an answer to "is everything ready?" is reused: probes come every few seconds from several sides.
 _READINESS_SECONDS = 1.0
+#: How long Serve's controller may take to say: a probe that hangs tells nobody anything.
+_READINESS_WAIT_SECONDS = 3.0
 _GENERATOR_DEPLOYMENT = "generator"
 
 
@@ -134,7 +136,10 @@ class Readiness:
         """Return stage or model name → ``"ready"`` or a sentence that says what is missing."""
         async with self._lock:
             if time.monotonic() - self._asked > _READINESS_SECONDS:
-                self._answer = await asyncio.to_thread(self._ask)
+                try:
+                    self._answer = await asyncio.wait_for(asyncio.to_thread(self._ask), _READINESS_WAIT_SECONDS)
+                except TimeoutError:
+                    self._answer = {"gateway": "Serve's controller does not answer"}
                 self._asked = time.monotonic()
             return dict(self._answer)
 

@@ -157,6 +157,11 @@ class LocalCluster:
                 raise StageUnavailable(f"The applications {sorted(wanted)} did not start in time.")
             stop.wait(_POLL_SECONDS)
 
+    def settle(self, say: Callable[[str], None]) -> None:
+        """Wait until what was sent serves: Serve takes a moment to begin with it."""
+        time.sleep(_POLL_SECONDS)
+        self.wait_until_running(say, threading.Event())
+
     def _tell(self, found: dict[str, dict[str, Any]], say: Callable[[str], None], *, fatal: bool = True) -> None:
         for name, application in found.items():
             status = application["status"]

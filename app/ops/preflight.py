@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import errno
 import shutil
 import socket
+from collections.abc import Mapping
 from pathlib import Path
 
-from app.config.local import MachineConfig
+from app.config.local import ROOT, MachineConfig
 from app.errors import ConfigError
 
 _GIB = 1024**3
@@ -16,11 +18,22 @@ _SHARED_MEMORY = Path("/dev/shm")  # noqa: S108 - the place where Ray keeps its 
 
 def check(machine: MachineConfig, data: Path) -> None:
     """Raise :class:`ConfigError` at the first thing that would stop the pipeline from starting on this machine."""
-    for name in ("port", "metrics_port", "dashboard_port"):
-        check_port(machine.host, getattr(machine, name), name)
+    ports = {name: getattr(machine, name) for name in ("port", "metrics_port", "dashboard_port")}
+    if len(set(ports.values())) < len(ports):
+        told = ", ".join(f"--{name.replace('_', '-')} {port}" for name, port in ports.items())
+        raise ConfigError(f"Each of the three ports has to be another one, and they are {told}: change one.")
+    for name, port in ports.items():
+        check_port(machine.host, port, name)
     check_memory(available_memory(_MEMINFO), machine.min_memory_bytes)
     check_disk(data, machine.min_disk_bytes)
     check_shared_memory(machine.object_store_bytes)
+
+
+def check_collections(collections: Mapping[str, str]) -> None:
+    """Refuse a collection whose folder or file is not there: indexing begins a minute after the start."""
+    for name, path in collections.items():
+        if not (ROOT / path).exists():
+            raise ConfigError(f"collections.{name} names {str(ROOT / path)!r}, which does not exist: correct the path.")
 
 
 def check_port(host: str, port: int, name: str) -> None:
@@ -30,6 +43,11 @@ def check_port(host: str, port: int, name: str) -> None:
         try:
             probe.bind((host, port))
         except OSError as error:
+            if error.errno != errno.EADDRINUSE:
+                raise ConfigError(
+                    f"Port {port} on {host} cannot be used ({error.strerror}): is machine.host an address of this "
+                    f"machine, and the port free to take without privileges?"
+                ) from None
             raise ConfigError(
                 f"Port {port} on {host} cannot be used ({error.strerror}): stop the program that listens there "
                 f"(`ss -ltnp 'sport = :{port}'` shows it) or pass another one with --{name.replace('_', '-')}."

@@ -37,13 +37,14 @@ class Progress:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run until Ctrl-C or SIGTERM; return the exit code: 0 stopped as asked, 1 failed, 2 refused to start."""
-    options = _parser().parse_args(arguments)
+    options = parser("Run the whole pipeline on this machine.").parse_args(arguments)
     stop = threading.Event()
     _stop_on_signals(stop)
     progress = Progress()
     try:
-        config = _config(options)
+        config = read_config(options)
         preflight.check(config.machine, options.data)
+        preflight.check_collections(config.collections)
     except ConfigError as error:
         print(f"baton: {error}", file=sys.stderr)
         return 2
@@ -54,16 +55,18 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 1
 
 
-def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="baton", description="Run the whole pipeline on this machine.")
-    parser.add_argument("--config", type=Path, default=ROOT / "config" / "local.yaml", help="what to run")
-    parser.add_argument("--data", type=Path, default=ROOT / ".baton", help="folder of models and index")
+def parser(description: str) -> argparse.ArgumentParser:
+    """Return the options that say which configuration is meant, and which ports."""
+    found = argparse.ArgumentParser(prog="baton", description=description)
+    found.add_argument("--config", type=Path, default=ROOT / "config" / "local.yaml", help="what to run")
+    found.add_argument("--data", type=Path, default=ROOT / ".baton", help="folder of models and index")
     for name in _PORTS:
-        parser.add_argument(f"--{name.replace('_', '-')}", type=int, help=f"overrides machine.{name}")
-    return parser
+        found.add_argument(f"--{name.replace('_', '-')}", type=int, help=f"overrides machine.{name}")
+    return found
 
 
-def _config(options: argparse.Namespace) -> LocalConfig:
+def read_config(options: argparse.Namespace) -> LocalConfig:
+    """Return the configuration that the options name. Raises :class:`ConfigError`."""
     options.data = options.data.resolve()
     config = load(options.config, options.data)
     given = {name: getattr(options, name) for name in _PORTS if getattr(options, name) is not None}

@@ -99,6 +99,14 @@ def test_a_mistake_is_refused_with_the_key_that_has_to_change(change, sentence, 
         load(path, tmp_path)
 
 
+@pytest.mark.parametrize("content", [b"a: &a [*a]", b"\xff\xfe\x00", b"a: [1"])
+def test_a_file_that_cannot_be_taken_in_is_one_sentence(content, tmp_path):
+    path = tmp_path / "local.yaml"
+    path.write_bytes(content)
+    with pytest.raises(ConfigError, match=r"local\.yaml cannot be read"):
+        load(path, tmp_path)
+
+
 def test_an_unreadable_file_is_named(tmp_path):
     with pytest.raises(ConfigError, match=r"none\.yaml"):
         load(tmp_path / "none.yaml", tmp_path)

@@ -4,8 +4,9 @@ import socket
 
 import pytest
 
+from app.config.local import MachineConfig
 from app.errors import ConfigError
-from app.ops import preflight
+from app.ops import apply, preflight
 
 GIB = 1024**3
 
@@ -41,3 +42,27 @@ def test_a_full_disk_names_the_folder(tmp_path):
 def test_a_small_shared_memory_says_how_to_enlarge_it():
     with pytest.raises(ConfigError, match="shm-size"):
         preflight.check_shared_memory(1 << 60)
+
+
+def test_one_port_for_two_things_is_refused(tmp_path):
+    machine = MachineConfig(port=26010, metrics_port=26010)
+    with pytest.raises(ConfigError, match="--port 26010, --metrics-port 26010"):
+        preflight.check(machine, tmp_path)
+
+
+def test_an_address_of_another_machine_is_told_apart_from_a_busy_port():
+    with pytest.raises(ConfigError, match="address of this machine"):
+        preflight.check_port("192.0.2.254", 26010, "port")
+
+
+def test_a_collection_that_is_not_there_is_named_before_anything_starts():
+    with pytest.raises(ConfigError, match=r"collections\.notes .*nowhere"):
+        preflight.check_collections({"docs": "samples/docs", "notes": "nowhere"})
+
+
+def test_nothing_to_apply_to_is_said(tmp_path, capsys):
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    assert apply.main(["--data", str(tmp_path), "--dashboard-port", str(port)]) == 2
+    assert "make run" in capsys.readouterr().err

@@ -1,0 +1,44 @@
+"""Sends a changed configuration to the running pipeline: ``python -m app.ops.apply`` (what ``make apply`` calls).
+
+What stands under ``settings`` changes in place; what stands under ``pipeline`` restarts the pipeline's replicas, and a
+changed engine restarts that engine. Collections are not indexed anew.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+
+from app.errors import BatonError, ConfigError
+from app.ops.local_cluster import LocalCluster
+from app.ops.run import Progress, parser, read_config
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Send it and wait until it serves; return the exit code: 0 in force, 1 failed, 2 refused."""
+    options = parser("Send a changed configuration to the running pipeline.").parse_args(arguments)
+    progress = Progress()
+    try:
+        config = read_config(options)
+        cluster = LocalCluster(config, options.data)
+        if not cluster.statuses():
+            raise ConfigError(
+                f"No Baton answers at port {config.machine.dashboard_port} of {config.machine.host}: start it with "
+                "`make run`, or name the port of its dashboard with --dashboard-port."
+            )
+        cluster.deploy()
+        cluster.settle(progress.say)
+    except ConfigError as error:
+        print(f"baton: {error}", file=sys.stderr)
+        return 2
+    except BatonError as error:
+        print(f"baton: {error}", file=sys.stderr)
+        return 1
+    progress.say(
+        "the configuration is in force; a gateway that refuses its settings says so in its log and keeps the old"
+    )
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
