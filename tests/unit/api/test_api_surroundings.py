@@ -28,6 +28,18 @@ async def test_the_probes(site: Site) -> None:
     assert (await site.client.get("/healthz")).status_code == 200
 
 
+@pytest.mark.parametrize("readiness", [{"guardrail": "ready"}, {"guardrail": "its terms cannot be read"}])
+@pytest.mark.parametrize("path", ["/healthz", "/readyz"])
+async def test_head_probes_are_get_without_a_body(site: Site, path: str, readiness: dict[str, str]) -> None:
+    site.pipeline.rescript(readiness=readiness)
+    full, head = await site.client.get(path), await site.client.head(path)
+    assert (head.status_code, head.content) == (full.status_code, b"")
+    full.headers.pop("x-request-id")
+    head.headers.pop("x-request-id")
+    assert head.headers == full.headers
+    assert set((await site.client.post(path)).headers["allow"].split(", ")) == {"GET", "HEAD"}
+
+
 @pytest.mark.parametrize(
     ("path", "kind"),
     [
