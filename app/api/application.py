@@ -48,12 +48,13 @@ def build_api(
     settings: Callable[[], GatewayConfig],
     observe: Observe = _unobserved,
     version: str = "0.1.0",
+    behind_proxy: bool = False,
 ) -> FastAPI:
     """Return the application.
 
     ``port`` and ``settings`` are called once per request, so both may change while requests are served.
-    ``observe(route, status, profile)`` is called once at the end of every request. Build the application where it
-    runs (a replica).
+    ``observe(route, status, profile)`` is called once at the end of every request. ``behind_proxy`` leaves the
+    reply's ``x-request-id`` to Serve's proxy. Build the application where it runs (a replica).
     """
     app = FastAPI(
         title="Baton",
@@ -67,7 +68,7 @@ def build_api(
     app.state.gateway = Gateway(port, settings)
     install_error_handlers(app)
     app.add_middleware(BodyLimitMiddleware, limits=lambda: settings().limits)
-    app.add_middleware(RequestMiddleware, observe=observe)
+    app.add_middleware(RequestMiddleware, observe=observe, behind_proxy=behind_proxy)
     for router in (chat.router, completions.router, embeddings.router, models.router):
         app.include_router(router)
         app.include_router(router, prefix="/{profile}", include_in_schema=False)

@@ -41,7 +41,7 @@ class JsonRoute(APIRoute):
             kind = media_type(request)
             if kind not in ("", "application/json") and not kind.endswith("+json"):
                 raise UnsupportedMediaType(f"Content-Type is {bounded(kind)}: send application/json.")
-            strict.parsed = read_json(await strict.body(), limits_of(request))
+            strict.parsed = read_object(await strict.body(), limits_of(request))
             return await handle(strict)
 
         return read_then_handle
@@ -68,6 +68,14 @@ def read_json(raw: bytes, limits: LimitsConfig, where: str = "The request body")
     except orjson.JSONDecodeError as error:
         raise InvalidRequest(f"{where} is not valid UTF-8 JSON (line {error.lineno}, column {error.colno}).") from None
     _check_shape(parsed, limits, where)
+    return parsed
+
+
+def read_object(raw: bytes, limits: LimitsConfig, where: str = "The request body") -> dict[str, Any]:
+    """Parse a JSON object with :func:`read_json`."""
+    parsed = read_json(raw, limits, where)
+    if not isinstance(parsed, dict):
+        raise InvalidRequest(f"{where} must be a JSON object.")
     return parsed
 
 

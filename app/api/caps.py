@@ -16,9 +16,15 @@ def at_most(field: str, value: int | None, limit: int) -> None:
         raise InvalidRequest(f"{field} is {value}, over the limit of {limit}.", param=field)
 
 
+def holds_at_most(field: str, count: int, limit: int, what: str) -> None:
+    """Refuse a list of more than ``limit`` of ``what`` (a plural)."""
+    if count > limit:
+        raise InvalidRequest(f"{field} holds {count} {what}, over the limit of {limit}.", param=field)
+
+
 def check_stop(stop: list[str] | None, limits: LimitsConfig) -> None:
     """Refuse too many, empty and over-long stop texts."""
-    at_most("stop", len(stop or ()), limits.max_stop)
+    holds_at_most("stop", len(stop or ()), limits.max_stop, "sequences")
     for text in stop or ():
         if not 1 <= len(text) <= limits.max_stop_chars:
             raise InvalidRequest(f"Each stop text has 1 to {limits.max_stop_chars} characters.", param="stop")

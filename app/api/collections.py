@@ -8,8 +8,8 @@ from typing import Annotated, Any, TypeVar
 from fastapi import APIRouter, Path, Query, Request, Response
 from pydantic import Field, ValidationError
 
-from app.api.body import NDJSON_TYPES, JsonRoute, media_type, read_json
-from app.api.caps import at_most
+from app.api.body import NDJSON_TYPES, JsonRoute, media_type, read_object
+from app.api.caps import holds_at_most
 from app.api.context import gateway, limits_of
 from app.api.error_handlers import describe_faults
 from app.api.fields import StrictModel
@@ -135,7 +135,7 @@ async def upsert_documents(name: CollectionPath, request: Request, origin: Annot
 @router.delete("/{name}/documents", summary="Delete documents")
 async def delete_documents(name: CollectionPath, body: IdsBody, request: Request) -> Response:
     """Delete documents by id; `deleted` counts those that were there."""
-    at_most("ids", len(body.ids), limits_of(request).max_documents)
+    holds_at_most("ids", len(body.ids), limits_of(request).max_documents, "ids")
     deleted = await gateway(request).port().delete_documents(name, body.ids)
     return json_reply({"collection": name, "deleted": deleted})
 
@@ -152,7 +152,7 @@ async def _read_documents(request: Request, origin: Origin) -> list[dict[str, An
     if kind in NDJSON_TYPES:
         documents = _read_lines(raw, limits)
     else:
-        documents = _parse(DocumentsBody, read_json(raw, limits)).documents
+        documents = _parse(DocumentsBody, read_object(raw, limits)).documents
         _check_count(len(documents), limits)
     return [document.model_dump(exclude_none=True) for document in documents]
 
@@ -177,7 +177,7 @@ def _refuse_unread(origin: Origin, kind: str) -> None:
 def _check_count(count: int, limits: LimitsConfig) -> None:
     if not count:
         raise InvalidRequest("documents is empty: at least one document is needed.", param="documents")
-    at_most("documents", count, limits.max_documents)
+    holds_at_most("documents", count, limits.max_documents, "documents")
 
 
 def _as_dict(document: ReadDocument) -> dict[str, Any]:
@@ -203,17 +203,17 @@ def _read_rows(raw: bytes, origin: Origin, limits: LimitsConfig) -> list[dict[st
             where = f"Row {row.line}: " if row.line else "The request body "
             raise InvalidRequest(f"{where}{row.reason}.", param="documents")
         documents.append(_as_dict(row))
-        at_most("documents", len(documents), limits.max_documents)
+        holds_at_most("documents", len(documents), limits.max_documents, "documents")
     _check_count(len(documents), limits)
     return documents
 
 
 def _read_lines(raw: bytes, limits: LimitsConfig) -> list[Document]:
     lines = [(number, line) for number, line in enumerate(raw.split(b"\n"), 1) if line.strip()]
-    at_most("documents", len(lines), limits.max_documents)
+    holds_at_most("documents", len(lines), limits.max_documents, "documents")
     if not lines:
         raise InvalidRequest("The request body is empty: send one document as JSON on each line.")
-    return [_parse(Document, read_json(line, limits, f"Line {number}"), f"Line {number}: ") for number, line in lines]
+    return [_parse(Document, read_object(line, limits, f"Line {number}"), f"Line {number}: ") for number, line in lines]
 
 
 def _parse(model: type[T], parsed: Any, where: str = "") -> T:

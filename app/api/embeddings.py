@@ -11,7 +11,7 @@ from fastapi import APIRouter, Request, Response
 from pydantic import Field
 
 from app.api.body import JsonRoute
-from app.api.caps import at_most, deadline_for
+from app.api.caps import deadline_for, holds_at_most
 from app.api.context import gateway
 from app.api.fields import StrictModel, TextList
 from app.api.hangup import run_unless_gone, within
@@ -63,7 +63,7 @@ def _check(body: EmbeddingRequest, config: GatewayConfig) -> None:
         raise ModelNotFound(
             f"{bounded(body.model)} is not the embedding model; it is called {config.embedding_model!r}.", param="model"
         )
-    at_most("input", len(body.input), config.limits.max_embedding_inputs)
+    holds_at_most("input", len(body.input), config.limits.max_embedding_inputs, "texts")
     if not body.input or not all(body.input):
         raise InvalidRequest("input holds no text, or an empty one.", param="input")
 

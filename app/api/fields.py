@@ -153,7 +153,12 @@ class RagFields(StrictModel):
     candidates: Annotated[int, Field(ge=1)] | None = None
     """Passages to search for; at least ``top_k``."""
     filter: dict[str, Any] | None = None
-    """Metadata filter."""
+    """Conditions on the passages' metadata. A key with a plain value must equal it: ``{"lang": "en"}``. A key with an
+    object must meet every condition in it: ``{"price": {"gte": 5, "lt": 20}}``. Conditions are ``eq`` and ``ne`` (text,
+    a number, true or false), ``in`` (a list of those), ``exists`` (true or false), ``lt``, ``lte``, ``gt`` and ``gte``
+    (numbers). Several keys must all hold; ``{"and": [...]}``, ``{"or": [...]}`` and ``{"not": {...}}`` combine filters
+    and nest. A condition on a missing key, or on a value of another type, is false (``ne`` and ``not`` are then true).
+    """
     min_score: float | None = None
     """Passages below this score are dropped."""
     mode: Literal["hybrid", "vector", "text"] | None = None

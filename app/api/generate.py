@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Request, Response
-from pydantic import Field
+from pydantic import AfterValidator, Field
 
 from app.api.answering import plain_reply, streamed_reply
 from app.api.body import JsonRoute
@@ -24,11 +24,17 @@ router = APIRouter(route_class=JsonRoute, strict_content_type=False, tags=["answ
 _STATUS_BY_REASON = {"length": "truncated", "content_filter": "filtered"}
 
 
+def _not_blank(prompt: str) -> str:
+    if not prompt.strip():
+        raise ValueError("send a question, not a blank text")
+    return prompt
+
+
 class GenerateBody(StrictModel):
     """A question."""
 
-    prompt: str
-    """The question."""
+    prompt: Annotated[str, AfterValidator(_not_blank)]
+    """The question; not blank."""
     max_tokens: Annotated[int, Field(ge=1)] | None = None
     """Longest answer in tokens."""
     temperature: Annotated[float, Field(ge=0, le=2)] | None = None

@@ -7,7 +7,6 @@ import contextlib
 import logging
 import re
 import time
-import uuid
 from collections.abc import Callable
 
 from starlette.datastructures import Headers
@@ -16,11 +15,11 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from app.api.context import Facts, Observe
 from app.api.error_handlers import error_response
 from app.api.hangup import ClientGone
+from app.api.request_ids import REQUEST_ID, fit_request_id
 from app.config.gateway import LimitsConfig
 from app.errors import InvalidRequest, PayloadTooLarge
 
 _log = logging.getLogger("baton.gateway")
-_REQUEST_ID = re.compile(r"[A-Za-z0-9._:-]{1,128}")
 _TRACEPARENT = re.compile(r"[0-9a-f]{2}-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}")
 _CLIENT_CLOSED_REQUEST = 499
 _DRAINED_BYTES = 64 * 1024 * 1024
@@ -28,11 +27,15 @@ _DRAINING_SECONDS = 5.0
 
 
 class RequestMiddleware:
-    """Names each request, answers what nobody else answered, and reports how it ended."""
+    """Names each request, answers what nobody else answered, and reports how it ended.
 
-    def __init__(self, app: ASGIApp, observe: Observe) -> None:
+    ``behind_proxy``: Serve's proxy writes the request id into the reply, and must be the only one that does.
+    """
+
+    def __init__(self, app: ASGIApp, observe: Observe, behind_proxy: bool) -> None:
         self.app = app
         self.observe = observe
+        self.behind_proxy = behind_proxy
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one ASGI connection."""
@@ -43,7 +46,7 @@ class RequestMiddleware:
         scope["state"] = {**scope.get("state", {}), "facts": facts}
         began = time.perf_counter()
         try:
-            await self._answer(scope, receive, _named(send, facts))
+            await self._answer(scope, receive, self._reply(send, facts))
         except asyncio.CancelledError:
             facts.outcome = _CLIENT_CLOSED_REQUEST
             raise
@@ -63,6 +66,23 @@ class RequestMiddleware:
                 raise
             await response(scope, receive, send)
 
+    def _reply(self, send: Send, facts: Facts) -> Send:
+        extra = [(b"x-content-type-options", b"nosniff")]
+        if not self.behind_proxy:
+            extra.append((REQUEST_ID.encode(), facts.request_id.encode()))
+
+        async def reply(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                facts.sent_status = message["status"]
+                message = {**message, "headers": [*message.get("headers", []), *extra]}
+            try:
+                await send(message)
+            except OSError as error:
+                # How some servers tell that the caller hung up.
+                raise ClientGone from error
+
+        return reply
+
     def _report(self, scope: Scope, facts: Facts, seconds: float) -> None:
         route = str(getattr(scope.get("route"), "path", "unmatched"))
         status = facts.outcome or facts.sent_status or 500
@@ -75,27 +95,8 @@ class RequestMiddleware:
 
 
 def _facts(headers: Headers) -> Facts:
-    request_id, traceparent = headers.get("x-request-id", ""), headers.get("traceparent", "")
-    return Facts(
-        request_id if _REQUEST_ID.fullmatch(request_id) else f"req-{uuid.uuid4().hex}",
-        traceparent if _TRACEPARENT.fullmatch(traceparent) else "",
-    )
-
-
-def _named(send: Send, facts: Facts) -> Send:
-    extra = [(b"x-request-id", facts.request_id.encode()), (b"x-content-type-options", b"nosniff")]
-
-    async def reply(message: Message) -> None:
-        if message["type"] == "http.response.start":
-            facts.sent_status = message["status"]
-            message = {**message, "headers": [*message.get("headers", []), *extra]}
-        try:
-            await send(message)
-        except OSError as error:
-            # How some servers tell that the caller hung up.
-            raise ClientGone from error
-
-    return reply
+    traceparent = headers.get("traceparent", "")
+    return Facts(fit_request_id(headers), traceparent if _TRACEPARENT.fullmatch(traceparent) else "")
 
 
 class BodyLimitMiddleware:

@@ -8,6 +8,7 @@ from fastapi import APIRouter, Request, Response
 
 from app.api.context import gateway
 from app.api.replies import json_reply
+from app.api.resolution import check_profile
 from app.config.gateway import GatewayConfig, ModelInfo, ProfileConfig
 from app.errors import ModelNotFound, bounded
 
@@ -17,16 +18,23 @@ router = APIRouter(tags=["models"])
 @router.get("/v1/models", summary="List models and profiles")
 async def list_models(request: Request) -> Response:
     """List everything that `model` may name; `kind` is `model`, `profile` or `embedding`."""
-    return json_reply({"object": "list", "data": list(_entries(gateway(request).settings()).values())})
+    return json_reply({"object": "list", "data": list(_entries(_settings(request)).values())})
 
 
 @router.get("/v1/models/{name:path}", summary="Describe one model or profile")
 async def get_model(name: str, request: Request) -> Response:
     """Describe one model or profile."""
-    entries = _entries(gateway(request).settings())
+    entries = _entries(_settings(request))
     if name not in entries:
         raise ModelNotFound(f"There is no model or profile {bounded(name)}.", param="model")
     return json_reply(entries[name])
+
+
+def _settings(request: Request) -> GatewayConfig:
+    """Return the settings in force. Raises ModelNotFound when the path names a profile that does not exist."""
+    config = gateway(request).settings()
+    check_profile(config, request.path_params.get("profile"))
+    return config
 
 
 def _entries(config: GatewayConfig) -> dict[str, dict[str, Any]]:

@@ -32,14 +32,19 @@ def resolve_request(request: Request, config: GatewayConfig, profile: str | None
     return target
 
 
+def check_profile(config: GatewayConfig, name: str | None) -> None:
+    """Raise ModelNotFound when a profile is named that does not exist."""
+    if name is not None and name not in config.profiles:
+        raise ModelNotFound(f"There is no profile {bounded(name)}.", param="profile")
+
+
 def resolve(config: GatewayConfig, path: str | None, profile: str | None, model: str | None) -> Target:
     """Return what the names mean. Raises ModelNotFound for unknown names and InvalidRequest for a conflict.
 
     ``model`` may name a profile or a model. Without a named profile, a model answers under the default profile.
     """
     for name in (path, profile):
-        if name is not None and name not in config.profiles:
-            raise ModelNotFound(f"There is no profile {bounded(name)}.", param="profile")
+        check_profile(config, name)
     if model is not None and model not in config.profiles and model not in config.models:
         raise ModelNotFound(f"There is no model or profile {bounded(model)}.", param="model")
     by_model = model if model in config.profiles else None

@@ -69,7 +69,7 @@ class Gateway:
         return LocalCall(name, self._runners[name], admission)
 
     async def __serve_build_asgi_app__(self) -> FastAPI:
-        return build_api(lambda: self._pipeline, self._current_settings, observe=self._observe)
+        return build_api(lambda: self._pipeline, self._current_settings, observe=self._observe, behind_proxy=True)
 
     def _current_settings(self) -> GatewayConfig:
         if self._settings is None:

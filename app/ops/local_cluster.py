@@ -39,6 +39,8 @@ ENVIRONMENT = {
     "RAY_SERVE_PROXY_USE_GRPC": "1",
     "RAY_SERVE_RUN_USER_CODE_IN_SEPARATE_THREAD": "0",
     "RAY_SERVE_RUN_ROUTER_IN_SEPARATE_LOOP": "0",
+    # The proxy echoes any request id: this gives it one that is fit to be echoed.
+    "RAY_SERVE_HTTP_PROXY_CALLBACK_IMPORT_PATH": "app.api.request_ids:proxy_middlewares",
 }
 
 

@@ -7,8 +7,9 @@ events in mid-stream. This module is the one place that turns them into deltas a
 from __future__ import annotations
 
 import re
-from collections.abc import AsyncGenerator, AsyncIterator, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Iterator, Mapping
 from contextlib import aclosing
+from itertools import chain, repeat
 from typing import Any, Literal, Protocol
 
 import orjson
@@ -131,14 +132,21 @@ def _chat_delta(choice: Mapping[str, Any]) -> Delta:
 
 
 def _completion_delta(choice: Mapping[str, Any]) -> Delta:
-    logprobs = choice.get("logprobs") or {}
-    tokens = zip(logprobs.get("tokens") or (), logprobs.get("token_logprobs") or (), strict=False)
     return Delta(
         index=int(choice["index"]),
         content=choice.get("text") or "",
-        logprobs=tuple({"token": token, "logprob": value or 0.0} for token, value in tokens),
+        logprobs=tuple(_older_logprobs(choice.get("logprobs") or {})),
         finish_reason=choice.get("finish_reason"),
     )
+
+
+def _older_logprobs(logprobs: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
+    """Yield chat's form of the parallel lists that completions have."""
+    tokens, values = logprobs.get("tokens") or (), logprobs.get("token_logprobs") or ()
+    tops = chain(logprobs.get("top_logprobs") or (), repeat(None))
+    for token, value, top in zip(tokens, values, tops, strict=False):
+        likeliest = [{"token": name, "logprob": weight} for name, weight in (top or {}).items()]
+        yield {"token": token, "logprob": value or 0.0, "top_logprobs": likeliest}
 
 
 def engine_error(error: Mapping[str, Any]) -> BatonError:

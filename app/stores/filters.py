@@ -133,6 +133,8 @@ class _Parser:
             return self._group(key, value, where, depth)
         if isinstance(value, Mapping):
             return self._conditions(key, value, where)
+        if isinstance(value, list | tuple):
+            raise _fault(where, 'must be text, a number, true, false or an object such as {"in": ["en", "zh"]}')
         return OneOf(key, (_scalar(value, where),))
 
     def _group(self, key: str, value: Any, path: str, depth: int) -> Filter:
@@ -193,6 +195,8 @@ def _scalar(value: Any, path: str) -> Value:
         return _text(value, path)
     if value is None:
         raise _fault(path, 'is null: to find missing keys use {"exists": false}')
+    if not isinstance(value, int | float):
+        raise _fault(path, "must be text, a number, true or false")
     return _number(value, path)
 
 

@@ -87,7 +87,14 @@ def _chunk(kind: str, body: Mapping[str, Any], index: int, word: str, finish: st
         choice["logprobs"] = {"content": [{"token": word, "logprob": -0.1}]} if body.get("logprobs") else None
     else:
         choice["text"] = word
+        choice["logprobs"] = _older_logprobs(word, int(body["logprobs"])) if "logprobs" in body else None
     return {"choices": [choice]}
+
+
+def _older_logprobs(word: str, likeliest: int) -> dict[str, Any]:
+    """Return a completion's parallel lists; like the engine's, they hold the chosen token and ``likeliest`` more."""
+    top = {word: -0.1} | {f"other{place}": -2.0 - place for place in range(likeliest)}
+    return {"tokens": [word], "token_logprobs": [-0.1], "top_logprobs": [top], "text_offset": [0]}
 
 
 def _event(payload: Mapping[str, Any]) -> str:

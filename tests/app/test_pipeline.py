@@ -42,6 +42,15 @@ def test_the_announced_pages_are_there(baton, path):
 
 
 @pytest.mark.timeout(400)
+@pytest.mark.parametrize(
+    ("sent", "echoed"), [("abc", "abc"), ("a b", r"req-\w+"), ("x" * 999, r"req-\w+"), (None, r"req-\w+")]
+)
+def test_a_reply_carries_one_request_id(baton, sent, echoed):
+    reply = httpx.get(f"{baton.base}/healthz", headers={"x-request-id": sent} if sent else {})
+    (found,) = reply.headers.get_list("x-request-id")
+    assert re.fullmatch(echoed, found)
+
+
 def test_a_nearly_full_window_is_answered(baton):
     body = {"model": MODEL, "max_tokens": 4, "rag": {"enabled": False}, "timeout_seconds": 300}
     body["messages"] = [{"role": "user", "content": "ant " * 7900}]

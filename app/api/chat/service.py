@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from app.answers.json_check import check_schema
-from app.api.caps import answer_tokens, at_most, candidates_for, check_stop, deadline_for
+from app.api.caps import answer_tokens, at_most, candidates_for, check_stop, deadline_for, holds_at_most
 from app.api.chat.schema import ChatMessage, ChatRequest
 from app.api.resolution import Target
 from app.api.retrieval import retrieval_query
@@ -20,7 +20,7 @@ from app.messages import Message, ToolCall
 def build_job(body: ChatRequest, target: Target, limits: LimitsConfig, request_id: str) -> ChatJob:
     """Return the job, with everything checked against the limits. Raises InvalidRequest and SchemaRejected."""
     profile, n = target.profile, body.n or 1
-    at_most("messages", len(body.messages), limits.max_messages)
+    holds_at_most("messages", len(body.messages), limits.max_messages, "messages")
     at_most("top_logprobs", body.top_logprobs, limits.max_top_logprobs)
     check_stop(body.stop, limits)
     max_tokens = answer_tokens(body, body.max_tokens or body.max_completion_tokens, target, limits)
@@ -66,7 +66,7 @@ def _check_tools(body: ChatRequest, target: Target, limits: LimitsConfig) -> Non
         return
     if not target.info.tools:
         raise InvalidRequest(f"Model {target.model!r} does not support tools: leave tools out.", param="tools")
-    at_most("tools", len(body.tools), limits.max_tools)
+    holds_at_most("tools", len(body.tools), limits.max_tools, "tools")
     for schema in _tool_schemas(body):
         check_schema(schema, limits, "tools")
 

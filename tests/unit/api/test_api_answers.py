@@ -180,6 +180,13 @@ async def test_completions_refuse_what_they_cannot_do(site: Site, fields: Any) -
     assert (await site.client.post("/v1/completions", json=fields)).status_code == 400
 
 
+@pytest.mark.parametrize("prompt", ["", "  \n"])
+async def test_generate_speaks_of_its_prompt(site: Site, prompt: str) -> None:
+    error = (await site.client.post("/generate", json={"prompt": prompt})).json()["error"]
+    assert (error["param"], error["message"]) == ("prompt", "prompt: send a question, not a blank text.")
+    assert not site.pipeline.jobs
+
+
 async def test_generate_answers_under_the_default_profile(site: Site) -> None:
     reply = (await site.client.post("/generate", json={"prompt": "hi", "max_tokens": 2, "temperature": 1})).json()
     assert {key: reply[key] for key in ("status", "text", "tokens", "confidence")} == {

@@ -46,6 +46,16 @@ async def test_bodies_that_cannot_be_read_are_400(site: Site, raw: bytes) -> Non
     assert len(reply.json()["error"]["message"]) < 500
 
 
+@pytest.mark.parametrize("raw", [b"null", b"[1, 2]", b'"text"', b"5", b"false"])
+@pytest.mark.parametrize(
+    "path", [CHAT, "/v1/completions", "/v1/embeddings", "/generate", "/v1/collections/probe/documents"]
+)
+async def test_other_json_than_an_object_is_named(site: Site, path: str, raw: bytes) -> None:
+    reply = await site.client.post(path, content=raw, headers=JSON)
+    assert reply.status_code == 400
+    assert reply.json()["error"]["message"] == "The request body must be a JSON object."
+
+
 @pytest.mark.parametrize(
     "headers",
     [

@@ -90,6 +90,15 @@ async def test_models_and_profiles_are_listed(site: Site) -> None:
     assert (unknown.status_code, unknown.json()["error"]["code"]) == (404, "model_not_found")
 
 
+@pytest.mark.parametrize("rest", ["", "/default", "/smol", "/nope"])
+async def test_models_of_a_profile_that_does_not_exist_are_404(site: Site, rest: str) -> None:
+    reply = await site.client.get(f"/nope/v1/models{rest}")
+    error = reply.json()["error"]
+    assert (reply.status_code, error["code"], error["param"]) == (404, "model_not_found", "profile")
+    assert "'nope'" in error["message"]
+    assert (await site.client.get("/docs/v1/models")).status_code == 200
+
+
 async def test_settings_change_between_two_requests(site: Site) -> None:
     site.config = site.config.model_copy(update={"default_profile": "docs"})
     await site.ask()

@@ -210,6 +210,15 @@ async def test_bad_requests_are_refused_with_the_field_named(site: Site, name: s
     assert not site.pipeline.jobs
 
 
+async def test_a_list_over_its_limit_says_what_it_counts(site: Site) -> None:
+    for fields, sentence in (
+        ({"stop": ["x"] * 50}, "stop holds 50 sequences, over the limit of 4."),
+        ({"messages": SAY * 257}, "messages holds 257 messages, over the limit of 256."),
+    ):
+        reply = await site.ask(**fields)
+        assert (reply.status_code, reply.json()["error"]["message"]) == (400, sentence)
+
+
 @pytest.mark.parametrize(
     ("fields", "status", "code"),
     [

@@ -28,6 +28,18 @@ async def test_the_probes(site: Site) -> None:
     assert (await site.client.get("/healthz")).status_code == 200
 
 
+@pytest.mark.parametrize("readiness", [{"guardrail": "ready"}, {"guardrail": "its terms cannot be read"}])
+@pytest.mark.parametrize("path", ["/healthz", "/readyz"])
+async def test_head_probes_are_get_without_a_body(site: Site, path: str, readiness: dict[str, str]) -> None:
+    site.pipeline.rescript(readiness=readiness)
+    full, head = await site.client.get(path), await site.client.head(path)
+    assert (head.status_code, head.content) == (full.status_code, b"")
+    full.headers.pop("x-request-id")
+    head.headers.pop("x-request-id")
+    assert head.headers == full.headers
+    assert set((await site.client.post(path)).headers["allow"].split(", ")) == {"GET", "HEAD"}
+
+
 @pytest.mark.parametrize(
     ("path", "kind"),
     [
@@ -77,6 +89,10 @@ async def test_the_description_covers_every_endpoint(site: Site) -> None:
     }  # fmt: skip
     fields = described["components"]["schemas"]["ChatRequest"]["properties"]
     assert all("description" in field for field in fields.values())
+    language = described["components"]["schemas"]["RagFields"]["properties"]["filter"]["description"]
+    words = ("eq", "ne", "in", "exists", "lt", "lte", "gt", "gte")
+    assert all(f"``{word}``" in language for word in words)
+    assert all(f'"{word}":' in language for word in ("and", "or", "not"))
 
 
 @pytest.mark.parametrize(
@@ -96,18 +112,6 @@ async def test_routing_errors_have_openais_shape(site: Site, method: str, path: 
     assert ("allow" in reply.headers) == (status == 405)
     assert len(reply.text) < 400
     assert reply.headers["x-request-id"]
-
-
-@pytest.mark.parametrize("sent", ["abc", "A-1_b.c:d", "x" * 128])
-async def test_request_ids_are_echoed(site: Site, sent: str) -> None:
-    for path in ("/healthz", "/nope", "/"):
-        assert (await site.client.get(path, headers={"x-request-id": sent})).headers.get_list("x-request-id") == [sent]
-
-
-@pytest.mark.parametrize("sent", ["", "x" * 129, "a b", "a\tb", "é", "a;b", "<x>"])
-async def test_odd_request_ids_are_replaced(site: Site, sent: str) -> None:
-    reply = await site.client.get("/healthz", headers={"x-request-id": sent.encode()})
-    assert re.fullmatch(r"req-[0-9a-f]{32}", reply.headers["x-request-id"])
 
 
 async def test_the_access_log_names_the_request_and_its_trace(site: Site, caplog: pytest.LogCaptureFixture) -> None:

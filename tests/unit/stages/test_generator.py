@@ -49,6 +49,24 @@ async def test_completions_read_text_and_send_the_prompt():
     assert "messages" not in engine.bodies[0]
 
 
+async def test_completions_keep_the_likeliest_tokens_of_each_place():
+    deltas = await read(FakeEngine(["x", "y"]), prompt="once", messages=(), logprobs=True, top_logprobs=1)
+    likeliest = [[top["token"] for top in token["top_logprobs"]] for delta in deltas for token in delta.logprobs]
+    assert likeliest == [["x ", "other0"], ["y", "other0"]]
+    assert deltas[0].logprobs[0]["top_logprobs"][1]["logprob"] == -2.0
+
+
+@pytest.mark.parametrize("top", [None, [None]])
+async def test_a_place_without_likeliest_tokens_has_none(top):
+    class Silent:
+        async def generate(self, kind, body):
+            logprobs = {"tokens": ["x"], "token_logprobs": [None], "top_logprobs": top}
+            yield {"choices": [{"index": 0, "text": "x", "logprobs": logprobs}]}
+
+    deltas = await read(Silent(), prompt="once", messages=())
+    assert deltas[0].logprobs == ({"token": "x", "logprob": 0.0, "top_logprobs": []},)
+
+
 async def test_every_setting_reaches_the_engine():
     engine = FakeEngine()
     tool = {"type": "function", "function": {"name": "f"}}
