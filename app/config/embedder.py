@@ -47,7 +47,8 @@ class EmbedderConfig(Config):
 
     shared_weights: bool = False
     """One copy of the weights per node, mapped by every replica (and by retriever and postprocessor alike), on the CPU.
-    A replica that finds changed files publishes them, and the others follow within seconds, between requests."""
+    A replica that finds changed files publishes them, and the others follow within seconds, between requests. Move new
+    files into their place: those in use are mapped, and must not be written to."""
 
     dimension: int | None = Field(default=None, ge=1, le=65_536)
     """Expected size of the vectors: a model of another size is refused. The fake takes this size (1,024 when unset)."""

@@ -8,11 +8,7 @@ import re
 from pathlib import Path
 from typing import Any
 
-import matplotlib as mpl
-
-mpl.use("Agg")
 import numpy as np
-from matplotlib import pyplot as plt
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = ROOT / "docs" / "benchmarks.md"
@@ -27,17 +23,26 @@ _LABEL_CHARS = 14
 
 def write_report(results: Path) -> None:
     """Write page, pictures and the README's section from all results that are there."""
-    paths = [path for name in ORDER if (path := results / f"{name}.json").exists()]
-    found = [json.loads(path.read_text(encoding="utf-8")) for path in paths]
+    found = read_results(results)
     PICTURES.mkdir(exist_ok=True)
     for result in found:
         for number, plot in enumerate(result["plots"]):
             draw(plot, PICTURES / picture_name(result, number))
     PAGE.write_text("\n".join(page_lines(found)) + "\n", encoding="utf-8")
+    README.write_text(with_section(README.read_text(encoding="utf-8"), found), encoding="utf-8")
+
+
+def read_results(results: Path) -> list[dict[str, Any]]:
+    """Return the kept results in the page's order."""
+    paths = [path for name in ORDER if (path := results / f"{name}.json").exists()]
+    return [json.loads(path.read_text(encoding="utf-8")) for path in paths]
+
+
+def with_section(readme: str, results: list[dict[str, Any]]) -> str:
+    """Return the README's text with its section on these results."""
     before, after = _MARKS
-    section = "\n".join([before, *readme_lines(found), after])
-    text = README.read_text(encoding="utf-8")
-    README.write_text(re.sub(f"{re.escape(before)}.*{re.escape(after)}", lambda _: section, text, flags=re.S))
+    section = "\n".join([before, *readme_lines(results), after])
+    return re.sub(f"{re.escape(before)}.*{re.escape(after)}", lambda _: section, readme, flags=re.S)
 
 
 def picture_name(result: dict[str, Any], number: int) -> str:
@@ -106,6 +111,11 @@ def _cell(value: Any) -> str:
 
 def draw(plot: dict[str, Any], path: Path) -> None:
     """Draw one plot as a PNG."""
+    import matplotlib as mpl
+
+    mpl.use("Agg")
+    from matplotlib import pyplot as plt
+
     figure, axes = plt.subplots(figsize=(9, 4.5), layout="constrained")
     series = plot["series"]
     if plot["kind"] == "bar":
