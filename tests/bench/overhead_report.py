@@ -126,7 +126,7 @@ def _behind_bare(result: Result, real: Real) -> None:
         behind_rate = 1 - middle(load.rate for load in sides[BATON]) / middle(load.rate for load in sides[VLLM])
         good = behind_rate <= _MOST_SHARE
         result.claim(
-            f"Output tokens per second behind bare `vllm serve` at {streams} streams",
+            f"Output tokens per second behind bare `vllm serve` at {_streams(streams)}",
             f"at most {_MOST_SHARE:.0%}",
             f"{behind_rate:.1%} behind" if behind_rate > 0 else f"{-behind_rate:.1%} ahead",
             good,
@@ -140,15 +140,19 @@ def _ahead_of_stock(result: Result, engine: str, firsts: Firsts, loads: Loads) -
     first = ratio(firsts[STOCK], firsts[BATON])
     _against_stock(result, f"Time to first token, stock ingress over Baton ({engine})", first.value, str(first))
     for streams, sides in loads.items():
-        for what, label in (("seconds", "time for the same tokens"), ("cpu_microseconds", "CPU per token")):
+        for what, label in (("seconds", "Time for the same tokens"), ("cpu_microseconds", "CPU per token")):
             slow, fast = ([getattr(load, what) for load in sides[side]] for side in (STOCK, BATON))
             found = ratio(slow, fast)
             _against_stock(
                 result,
-                f"{label.capitalize()} at {streams} streams, stock over Baton ({engine})",
+                f"{label} at {_streams(streams)}, stock over Baton ({engine})",
                 found.value,
                 str(found),
             )
+
+
+def _streams(number: int) -> str:
+    return f"{number} stream" if number == 1 else f"{number} streams"
 
 
 def _against_stock(result: Result, what: str, value: float, shown: str) -> None:
