@@ -34,8 +34,8 @@ ENVIRONMENT = {
     "OMP_NUM_THREADS": "1",
     # Ray runs its workers at niceness 15: any other program on the machine would come before every answer.
     "RAY_worker_niceness": "0",
-    # What Serve takes per streamed token, three quarters of all CPU time of a stream, is half with these: replies to
-    # the proxy go by value, and a process has one event loop in place of three in threads that hand tokens on.
+    # Replies to the proxy go by value, and a process has one event loop in place of three in threads that hand tokens
+    # on: Serve's own defaults took 1.21 times the CPU per streamed token (tests/bench/results/streams.json).
     "RAY_SERVE_PROXY_USE_GRPC": "1",
     "RAY_SERVE_RUN_USER_CODE_IN_SEPARATE_THREAD": "0",
     "RAY_SERVE_RUN_ROUTER_IN_SEPARATE_LOOP": "0",
