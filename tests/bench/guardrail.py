@@ -25,7 +25,7 @@ BOUNDS: dict[str, tuple[float, float]] = {
     "re2_unseen_over_guardrail_10k": (5, 1500),
     "loop_over_guardrail_10k": (6, 500),
     "guardrail_100k_over_10k": (0.3, 5),
-    "guardrail_p99_ms": (0.02, 3),
+    "guardrail_p99_ms": (0.02, 8),
 }
 BUDGET_MILLISECONDS = 1.0
 TEXT_BYTES = 2048

@@ -20,7 +20,7 @@ from tests.bench.handoff_rivals import Rival, rivals
 from tests.bench.measure import Result
 
 BOUNDS: dict[str, tuple[float, float]] = {
-    "rest_raw_over_arena": (3, 1000),
+    "rest_raw_over_arena": (2, 1000),
     "rest_raw_over_by_reference": (1.2, 1000),
     "rest_raw_over_in_process": (20, 100_000),
     "in_process_memcpys": (0, 3),

@@ -18,7 +18,7 @@ from tests.bench.microservices_load import Found, Load, run_blocks
 from tests.bench.microservices_sides import RATES, TOKENS, both_sides
 
 #: Services over Baton, at one request in flight.
-BOUNDS = {"micro_over_baton_p50": (1.0, 20.0), "micro_over_baton_cpu": (0.5, 20.0)}
+BOUNDS = {"micro_over_baton_p50": (0.7, 20.0), "micro_over_baton_cpu": (0.4, 20.0)}
 _CLIENTS = (1, 4, 16)
 _STAGES = ("guardrail", "retriever", "assembler", "generator", "postprocessor", "total")
 _NAMES = {

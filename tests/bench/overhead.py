@@ -29,8 +29,8 @@ _MODEL = "fake"
 
 #: Wide: the ratios of a quiet and of a busy machine lie within.
 BOUNDS: dict[str, tuple[float, float]] = {
-    "fake_baton_over_bare_first_token": (0.9, 3.0),
-    "fake_stock_over_baton_first_token": (0.8, 10.0),
+    "fake_baton_over_bare_first_token": (0.5, 5.0),
+    "fake_stock_over_baton_first_token": (0.5, 10.0),
     "fake_stock_over_baton_cpu_at_8": (0.4, 10.0),
 }
 

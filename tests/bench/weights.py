@@ -22,7 +22,7 @@ BOUNDS: dict[str, tuple[float, float]] = {
     "disk_over_shared_memory": (1.3, 20),
     "update_over_whole": (0, 0.02),
     "mixed_requests": (0, 0),
-    "versioned_over_plain": (0.5, 1.5),
+    "versioned_over_plain": (0.3, 3),
 }
 GOAL_START, GOAL_METADATA, GOAL_REQUESTS = 5, 0.15, 100_000
 METRICS_PORT = 24000
