@@ -28,7 +28,7 @@ test-app: .venv/.test  ## The pipeline in a real Serve with the real small model
 bench: .venv/.test  ## Measure everything and draw the tables and plots anew: 15 minutes, on a quiet machine
 	$(PYTHON) -m tests.bench $(ARGS)
 
-bench-quick: .venv/.test  ## Check that no ratio got lost: 3 minutes, nothing is written
+bench-quick: .venv/.test  ## Check that no ratio got lost: 5 minutes, nothing is written
 	$(PYTHON) -m tests.bench --quick $(ARGS)
 
 lint: .venv/.test  ## Formatting, lint rules and strict types

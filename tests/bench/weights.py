@@ -16,10 +16,10 @@ from app.ops.models import prepare_embedder
 from tests.bench.measure import ROOT, Result, ratio
 from tests.bench.weights_replicas import proportional_bytes
 
-#: Wide: a shared CI machine with two cores. A copy where there should be a mapping moves the first two below 1.5.
+#: Wide: a shared CI machine with two cores. A copy where there should be a mapping moves the first below 1.5. The memory
+#: of the small stand-in is lost in that of its process: only the whole run tells.
 BOUNDS: dict[str, tuple[float, float]] = {
     "disk_over_shared_load": (1.5, 200),
-    "disk_over_shared_memory": (1.3, 20),
     "update_over_whole": (0, 0.02),
     "mixed_requests": (0, 0),
     "versioned_over_plain": (0.3, 3),
