@@ -16,8 +16,8 @@ from app.ops.models import prepare_embedder
 from tests.bench.measure import ROOT, Result, ratio
 from tests.bench.weights_replicas import proportional_bytes
 
-#: Wide: a shared CI machine with two cores. A copy where there should be a mapping moves the first below 1.5.
-#: The memory of the small stand-in is lost in that of its process: only the whole run tells.
+#: Wide: a shared CI machine with two cores. A copy where there should be a mapping moves the first below 1.5. What the
+#: small stand-in takes is lost in the memory of its process: of that only the whole run tells.
 BOUNDS: dict[str, tuple[float, float]] = {
     "disk_over_shared_load": (1.5, 200),
     "update_over_whole": (0, 0.02),
