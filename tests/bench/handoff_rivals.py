@@ -23,7 +23,7 @@ from tests.bench.measure import ROOT
 PORTS = {"rest_json": 21000, "rest_json_simd": 21010, "rest_raw": 21020, "grpc": 21030, "pickle": 21040,
          "arena_socket": 21050}  # fmt: skip
 STAGES = (1, 2, 3, 4)
-_START_SECONDS = 60.0
+_START_SECONDS = 120.0
 
 
 class Rival:
