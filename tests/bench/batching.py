@@ -43,7 +43,8 @@ SETTINGS: dict[str, dict[str, Any]] = {
 def run(quick: bool) -> Result:
     result = Result("batching", "Micro-batching: merged calls, and questions embedded together")
     prepare_embedder(ROOT / ".baton" / "models" / "e5-small")
-    with cluster():
+    # The loop outlives the cluster: Serve's client still calls back while it ends.
+    with asyncio.Runner() as loop, cluster():
         from ray import serve
 
         from tests.bench.batching_calls import create_actors, measure_calls
@@ -52,7 +53,7 @@ def run(quick: bool) -> Result:
         handle = serve.run(EmbedderBench.bind(), name="embedder-bench", route_prefix=None)
         times = measure_calls(6 if quick else 8, quick)
         created = create_actors(1 if quick else 4)
-        driven, alone, lengths = asyncio.run(embed(handle, quick))
+        driven, alone, lengths = loop.run(embed(handle, quick))
     report_calls(result, times, created)
     report_batching(result, driven)
     if alone:
