@@ -19,9 +19,8 @@ import aiohttp
 import orjson
 import uvicorn
 
-import app.pipeline
 from app.admission import Admission, Capacity
-from app.answering import Answering, Stages
+from app.answering import Stages
 from app.api.application import build_api
 from app.config.pipeline import PipelineSettings, PipelineShape
 from app.deployments.runner import StageRunner
@@ -151,18 +150,6 @@ def generator_service(plan: Plan) -> Service:
     return Service(start)
 
 
-class Forgetful(Answering):
-    """A request that lets go of its payload when it ends.
-
-    Baton's own lies in the arena and is given back there. In this process's memory it would stay until the garbage
-    collector finds the cycle between a request and its choices, and every request would fault in fresh pages.
-    """
-
-    def close(self) -> None:
-        super().close()
-        self._pending.clear()
-
-
 class Uncounted:
     """Stands for Baton's proof of how a payload arrived, which looks for Ray's memory."""
 
@@ -187,10 +174,10 @@ def gateway_service(plan: Plan, kind: str) -> Any:
 
     service = Service(start)
 
-    async def either(scope: Any, receive: Any, send: Any) -> None:
+    async def app(scope: Any, receive: Any, send: Any) -> None:
         await (service if scope["type"] == "lifespan" else api)(scope, receive, send)
 
-    return either
+    return app
 
 
 async def _ready() -> dict[str, str]:
@@ -240,7 +227,6 @@ def serve(kind: str, plan: Plan) -> None:
 def main() -> None:
     """Fork a process per kind off this one, so that imports happen once; say which, and end with them."""
     install()
-    app.pipeline.Answering = Forgetful
     plan = Plan(orjson.loads(Path(sys.argv[1]).read_bytes()))
     context = multiprocessing.get_context("fork")
     processes = {kind: context.Process(target=serve, args=(kind, plan), daemon=True) for kind in sys.argv[2:]}
