@@ -1,7 +1,9 @@
 """The course of a job through the stages, whole, without Ray."""
 
 import asyncio
+import gc
 import time
+import weakref
 
 import pytest
 
@@ -48,6 +50,25 @@ async def test_retrieved_passages_reach_the_prompt_and_are_cited(tmp_path):
     assert finished.contexts[0]["mark"] == 1
     assert finished.flags == {}
     assert site.metrics.total("baton_handoffs_total", hop="retriever-gateway") == 1
+
+
+async def test_an_answered_job_lets_go_of_its_payload_without_a_garbage_collection(site):
+    payloads = []
+    run = site.runners["retriever"].run
+
+    async def watched(request, payload=None):
+        retrieved = await run(request, payload)
+        payloads.append(weakref.ref(retrieved.passages))
+        return retrieved
+
+    site.runners["retriever"].run = watched
+    gc.disable()
+    try:
+        await site.ask(job("What code word has the zebra note?", retrieve=True))
+        await asyncio.sleep(0)
+        assert [payload() for payload in payloads] == [None]
+    finally:
+        gc.enable()
 
 
 async def test_a_blocked_passage_reaches_neither_prompt_nor_contexts(site):
