@@ -2,6 +2,7 @@
 
 import re
 import subprocess
+import sys
 
 import pytest
 
@@ -27,9 +28,11 @@ def test_shell_commands_do_what_they_say(baton, command):
 
 
 @pytest.mark.parametrize("program", blocks("python"))
-def test_python_examples_run(baton, program, capsys):
-    exec(compile(here(baton, program), "README.md", "exec"), {})
-    answer, citations = capsys.readouterr().out.strip().split("\n", 1)
+def test_python_examples_run(baton, program):
+    command = [sys.executable, "-c", here(baton, program)]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=180)
+    assert done.returncode == 0, done.stderr
+    answer, citations = done.stdout.strip().split("\n", 1)
     assert '"product"' in answer
     assert citations.startswith("[")
 
