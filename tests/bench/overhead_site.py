@@ -124,11 +124,13 @@ class Site:
                 raise RuntimeError(f"not running: {states} {[one.get('message', '')[-600:] for one in found.values()]}")
             time.sleep(0.3)
 
-    @staticmethod
-    def wait_for_port(port: int, path: str) -> None:
-        """Wait until a server answers."""
+    def wait_for_port(self, port: int, path: str) -> None:
+        """Wait until a server answers; raises with what it printed when a child has ended."""
         end = time.monotonic() + _START_SECONDS
         while time.monotonic() < end:
+            for number, child in enumerate(self._children):
+                if child.poll() is not None:
+                    raise RuntimeError(f"a server ended: {(self._folder / f'{number}.log').read_text()[-600:]}")
             with contextlib.suppress(OSError, http.client.HTTPException):
                 connection = http.client.HTTPConnection("127.0.0.1", port, timeout=5)
                 connection.request("POST", path, "{}", {"Content-Type": "application/json"})
