@@ -2,8 +2,9 @@
 
 Numbers compare by value, whatever their spelling: ``29.50``, ``29.5`` and ``29,50`` are one number, and so are
 ``1,024`` and ``１０２４``. Where a spelling can be read in two ways (``1.024``), either way counts. What is
-no single number, such as the version ``2.60.0`` or the time ``12:30``, compares as it is written. Passages may also
-spell their numbers out, in English or Chinese. Units and signs are left aside.
+no single number, such as the version ``2.60.0`` or the time ``12:30``, compares as it is written. Whole numbers may
+also be spelled out in a passage, in English or Chinese; "one" is an article too often to count. Units and signs are
+left aside.
 """
 
 from __future__ import annotations
@@ -36,9 +37,18 @@ _ENGLISH_NUMBER = re.compile(
 _ENGLISH_UNITS = {None: 1, "hundred": 100, "thousand": 1000, "million": 1_000_000}
 _CHINESE_DIGITS = {digit: value for value, digit in enumerate("零一二三四五六七八九")} | {"两": 2}
 _CHINESE_UNITS = {"十": 10, "百": 100, "千": 1000}
+_LONGEST_WHOLE = 12
 _CHINESE_NUMBER = re.compile("[零一二两三四五六七八九十百千万]+")
 
-Reading = Decimal | str
+
+@dataclass(frozen=True, slots=True)
+class Whole:
+    """A whole number that is written without a fraction, or spelled out."""
+
+    value: int
+
+
+Reading = Decimal | str | Whole
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,7 +100,10 @@ def _readings(spelling: str) -> frozenset[Reading]:
     readings = {spelling} if ":" in spelling else {spelling.replace(",", "."), *_grouped(spelling)}
     if commas and points:
         readings = set(_grouped(spelling)) or {spelling}
-    return frozenset(_value(reading) for reading in readings)
+    values: set[Reading] = {_value(reading) for reading in readings}
+    if spelling.isdigit() and len(spelling) <= _LONGEST_WHOLE:
+        values.add(Whole(int(spelling)))
+    return frozenset(values)
 
 
 def _grouped(spelling: str) -> Iterator[str]:
@@ -101,20 +114,23 @@ def _grouped(spelling: str) -> Iterator[str]:
             yield whole.replace(",", "") + point + fraction
 
 
-def _value(spelling: str) -> Reading:
+def _value(spelling: str) -> Decimal | str:
     try:
         return Decimal(spelling)
     except InvalidOperation:
         return spelling
 
 
-def _spelled_out(text: str) -> Iterator[Decimal]:
+def _spelled_out(text: str) -> Iterator[Whole]:
     for found in _ENGLISH_NUMBER.finditer(text):
         words = [word.lower() for word in (found["tens"], found["ones"], found["one"]) if word]
         unit = found["unit"].lower() if found["unit"] else None
-        yield Decimal(sum(_ENGLISH[word] for word in words) * _ENGLISH_UNITS[unit])
+        value = sum(_ENGLISH[word] for word in words) * _ENGLISH_UNITS[unit]
+        if value != 1:
+            yield Whole(value)
     for found in _CHINESE_NUMBER.finditer(text):
-        yield Decimal(_chinese(found.group()))
+        if (value := _chinese(found.group())) != 1:
+            yield Whole(value)
 
 
 def _chinese(spelling: str) -> int:

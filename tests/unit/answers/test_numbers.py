@@ -38,6 +38,7 @@ def test_one_number_in_two_spellings_is_supported(passage, answer):
         ("version 2.60.0", "2.60.1", ["2.60.1"]),
         ("8 and 9", "8, 9 or １０", ["１０"]),
         ("no numbers", "7", ["7"]),
+        ("One charge lasts twelve hours", "1.00, 1 and 12.00", ["1.00", "1", "12.00"]),
     ],
 )
 def test_another_number_is_not(passage, answer, invented):
