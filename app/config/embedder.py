@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Literal, Self
 
 from pydantic import Field, model_validator
 
 from app.config.base import Config
+
+
+def looks_like_a_path(source: str) -> bool:
+    """Tell a folder from a Hugging Face id (``owner/name``)."""
+    return source.startswith(("/", "./", "../", "~")) or source.count("/") > 1 or Path(source).is_dir()
 
 
 class EmbedderConfig(Config):

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from app.config.embedder import EmbedderConfig
+from app.config.embedder import EmbedderConfig, looks_like_a_path
 from app.embedders import checkpoint
 from app.embedders.checkpoint import Checkpoint
 from app.embedders.contract import Encoded, Kind
@@ -31,7 +31,7 @@ class HuggingFaceEmbedder:
     """
 
     def __init__(self, config: EmbedderConfig) -> None:
-        self.name = PurePath(config.source).name if checkpoint.looks_like_a_path(config.source) else config.source
+        self.name = PurePath(config.source).name if looks_like_a_path(config.source) else config.source
         self.dimension = config.dimension or 0
         self.max_tokens = config.max_tokens
         self._config = config

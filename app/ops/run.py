@@ -45,6 +45,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         config = read_config(options)
         preflight.check(config.machine, options.data)
         preflight.check_collections(config.collections)
+        preflight.check_files(config, prepared_models(options.data))
     except ConfigError as error:
         print(f"baton: {error}", file=sys.stderr)
         return 2
@@ -103,12 +104,18 @@ def _serve(config: LocalConfig, options: argparse.Namespace, progress: Progress,
     return 0
 
 
+def prepared_models(data: Path) -> tuple[Path, Path]:
+    """Return the folders of the chat model and the embedder that a start prepares."""
+    return data / "models" / "smollm2", data / "models" / "e5-small"
+
+
 def _prepare_models(data: Path, progress: Progress) -> None:
     from app.ops.models import prepare_chat_model, prepare_embedder
 
     progress.say(f"preparing the models under {data / 'models'}")
-    prepare_chat_model(data / "models" / "smollm2")
-    prepare_embedder(data / "models" / "e5-small")
+    chat_model, embedder = prepared_models(data)
+    prepare_chat_model(chat_model)
+    prepare_embedder(embedder)
 
 
 def _index(cluster: LocalCluster, config: LocalConfig, progress: Progress, stop: threading.Event) -> None:
