@@ -1,7 +1,8 @@
 """Runs the whole pipeline on this machine: ``python -m app.ops.run`` (what ``make run`` calls).
 
 Prepares the models, starts a Ray cluster of its own, deploys the Serve configuration over the same REST call that a
-cluster's operator uses, indexes the sample collections through the gateway, and stops everything on Ctrl-C.
+cluster's operator uses, indexes the sample collections through the gateway, asks one question to warm up, and stops
+everything on Ctrl-C.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from app.config.local import PIPELINE, ROOT, LocalConfig, MachineConfig, load
 from app.errors import BatonError, ConfigError
 from app.ops import preflight
 from app.ops.local_cluster import LocalCluster
+from app.ops.warm_up import warm_up
 
 _PORTS = ("port", "metrics_port", "dashboard_port")
 
@@ -94,6 +96,8 @@ def _serve(config: LocalConfig, options: argparse.Namespace, progress: Progress,
         cluster.deploy_engines_first(progress.say, stop)
         _index(cluster, config, progress, stop)
         cluster.wait_until_running(progress.say, stop)
+        if not stop.is_set():
+            warm_up(cluster.url, progress.say, stop)
         if not stop.is_set():
             _announce(config, progress)
         cluster.watch(progress.say, stop)
