@@ -114,7 +114,7 @@ async def test_embeddings_come_as_numbers_and_as_base64(site: Site) -> None:
         unpacked = np.frombuffer(base64.b64decode(text["embedding"]), "<f4")
         assert np.allclose(unpacked, number["embedding"])
         assert np.isclose(np.linalg.norm(unpacked), 1)
-    assert (plain["model"], plain["usage"]) == ("embedder", {"prompt_tokens": 0, "total_tokens": 0})
+    assert (plain["model"], plain["usage"]) == ("embedder", {"prompt_tokens": 3, "total_tokens": 3})
     one = await site.client.post("/v1/embeddings", json={"input": "a", "dimensions": 4})
     assert len(one.json()["data"][0]["embedding"]) == 4
 
