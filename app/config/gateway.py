@@ -26,10 +26,12 @@ Count = Annotated[int, Field(ge=1)]
 
 
 class LimitsConfig(Config):
-    """What one request may ask for. Everything over a limit is refused with 400 (bodies: 413) and the limit's value."""
+    """What one request may ask for. Over a limit it is refused with 400 (bodies: 413, 408) and the limit's value."""
 
     max_body_bytes: Count = 4 * 1024 * 1024
     """Largest request body in bytes."""
+    body_timeout_seconds: Annotated[float, Field(gt=0)] = 60.0
+    """How long a request's body may take to come in, in seconds; then it is refused with 408."""
     max_json_depth: Count = 64
     """Deepest nesting of a JSON body."""
     max_json_nodes: Count = 100_000
