@@ -16,7 +16,8 @@ from app.stores.filters import parse_filter
 Name = Annotated[str, Field(pattern=r"^[a-zA-Z0-9][a-zA-Z0-9._-]{0,62}$")]
 
 #: Names of collections, as the stores take them.
-CollectionName = Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9_-]{0,63}$")]
+COLLECTION_PATTERN = r"^[a-z0-9][a-z0-9_-]{0,63}$"
+CollectionName = Annotated[str, Field(pattern=COLLECTION_PATTERN)]
 
 #: First segments under which ``/<profile>/v1/…`` would hide a path of the gateway's own.
 RESERVED_NAMES = frozenset({"v1", "static"})
