@@ -15,8 +15,9 @@ from app.api.context import gateway, limits_of
 from app.api.error_handlers import describe_faults
 from app.api.fields import StrictModel
 from app.api.replies import json_reply
-from app.config.gateway import COLLECTION_PATTERN, LimitsConfig
+from app.config.gateway import LimitsConfig
 from app.errors import CollectionNotFound, InvalidRequest, UnsupportedMediaType, bounded
+from app.faults import COLLECTION_PATTERN
 from app.ingestion.documents import MAX_ID_CHARS, MAX_SOURCE_CHARS, id_text, parse_document
 from app.ingestion.documents import Document as ReadDocument
 from app.ingestion.readers import BadRow, read_parquet_body, split_front_matter
@@ -30,6 +31,15 @@ DocumentId = Annotated[
     BeforeValidator(id_text),
     WithJsonSchema({"anyOf": [{"type": "string", "minLength": 1, "maxLength": MAX_ID_CHARS}, {"type": "integer"}]}),
 ]
+
+
+def _plain_value(value: Any) -> Any:
+    if not isinstance(value, str | int | float):  # true and false are whole numbers to Python
+        raise ValueError("must be text, a number, true or false")
+    return value
+
+
+Fact = Annotated[str | float | int | bool, BeforeValidator(_plain_value)]
 Source = Annotated[str, Field(max_length=MAX_SOURCE_CHARS)]
 PARQUET_TYPE = "application/vnd.apache.parquet"
 TEXT_TYPES = ("text/markdown", "text/plain")
@@ -47,7 +57,7 @@ class Document(StrictModel):
     """Stands above each passage of the document."""
     source: Source | None = None
     """Where it comes from, as citations show it."""
-    metadata: dict[str, str | float | int | bool] | None = None
+    metadata: dict[str, Fact] | None = None
     """Facts to filter by."""
 
 

@@ -10,6 +10,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError, ValidationInfo, fie
 from pydantic.alias_generators import to_camel
 
 from app.errors import ConfigError, bounded
+from app.faults import path_of, sentence_of
 
 
 class Config(BaseModel):
@@ -39,9 +40,10 @@ def describe(error: ValidationError, where: str) -> str:
     """Return the faults of a pydantic error as sentences: the key, what is wrong, the value (shortened)."""
     lines = []
     for fault in error.errors(include_url=False)[:5]:
-        key = ".".join(str(part) for part in (where, *fault["loc"]))
+        key = ".".join((where, *path_of(fault["loc"])))
         echo = "" if fault["type"] in {"missing", "extra_forbidden"} else f" (got {bounded(fault['input'])})"
-        lines.append(f"{key}: {fault['msg'].removeprefix('Value error, ')}{echo}")
+        text = "there is no such key" if fault["type"] == "extra_forbidden" else sentence_of(fault)
+        lines.append(f"{key}: {text}{echo}")
     return "; ".join(lines)
 
 

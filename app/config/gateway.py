@@ -10,13 +10,10 @@ from app.answers.json_check import check_schema
 from app.config.base import Config
 from app.config.response_format import JsonSchemaFormat, ResponseFormat
 from app.errors import InvalidRequest, SchemaRejected
+from app.faults import COLLECTION_PATTERN, NAME_PATTERN
 from app.stores.filters import parse_filter
 
-#: Names of models, profiles and policies: safe in a path, in a label and as part of an application's name.
-Name = Annotated[str, Field(pattern=r"^[a-zA-Z0-9][a-zA-Z0-9._-]{0,62}$")]
-
-#: Names of collections, as the stores take them.
-COLLECTION_PATTERN = r"^[a-z0-9][a-z0-9_-]{0,63}$"
+Name = Annotated[str, Field(pattern=NAME_PATTERN)]
 CollectionName = Annotated[str, Field(pattern=COLLECTION_PATTERN)]
 
 #: First segments under which ``/<profile>/v1/…`` would hide a path of the gateway's own.
