@@ -8,13 +8,10 @@ from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequen
 from contextlib import aclosing
 from typing import Any
 
-import numpy as np
-import numpy.typing as npt
-
 from app.admission import Admission, Capacity
 from app.answering import Answering, Stages, note_verdict
 from app.errors import DeadlineExceeded, GuardrailBlocked
-from app.jobs import ChatEvent, ChatJob, DocumentResult
+from app.jobs import ChatEvent, ChatJob, DocumentResult, Embedded
 from app.messages import JudgeRequest, Verdict
 
 #: Ingestion of one request's documents takes longer than an answer: embedding 1,000 documents on two cores.
@@ -59,8 +56,8 @@ class Pipeline:
         except TimeoutError:
             raise DeadlineExceeded("The request waited in the gateway's queue until its deadline.", "gateway") from None
 
-    async def embed(self, texts: Sequence[str], policy: str, deadline: float) -> npt.NDArray[np.float32]:
-        """Judge the texts and embed them as queries: float32 ``(len(texts), dimension)``, L2-normalised."""
+    async def embed(self, texts: Sequence[str], policy: str, deadline: float) -> Embedded:
+        """Judge the texts and embed them as queries."""
         await self._admit(deadline)
         try:
             judged = self._stages.guardrail.submit(JudgeRequest("input", tuple(texts), policy))
@@ -71,10 +68,10 @@ class Pipeline:
             note_verdict(self._stages.metrics, "input", verdict)
             if verdict.action == "block":
                 raise GuardrailBlocked("An input was blocked by the guardrail; rephrase it.", "guardrail", "input")
-            vectors: npt.NDArray[np.float32] = await self._manage("embed_queries", list(verdict.texts), by=deadline)
+            embedded: Embedded = await self._manage("embed_queries", list(verdict.texts), by=deadline)
         finally:
             self._admission.release()
-        return vectors
+        return embedded
 
     async def list_collections(self) -> list[dict[str, Any]]:
         """Return what is known of each collection."""

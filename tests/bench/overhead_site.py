@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import copy
 import http.client
 import os
 import shutil
@@ -20,9 +19,9 @@ from typing import Any
 
 import httpx
 import uvloop
-import yaml
 
-from app.config.local import LocalConfig, _filled, serve_config
+from app.config.local import LocalConfig, serve_config
+from app.config.yaml_file import read_yaml
 from app.ops.local_cluster import ENVIRONMENT, LocalCluster
 from tests.bench.measure import ROOT, cpu_seconds
 from tests.bench.sse_load import Answer, Client
@@ -210,8 +209,7 @@ def processes() -> Processes:
 
 def local_config(data: Path, change: Any) -> LocalConfig:
     """Return the shipped configuration on the bench's ports, changed by ``change(raw)``."""
-    raw = _filled(yaml.safe_load(LOCAL.read_text()), {"{data}": str(data), "{root}": str(ROOT)})
-    raw = copy.deepcopy(raw)
+    raw = read_yaml(LOCAL, {"data": str(data), "root": str(ROOT)})
     raw["machine"] |= {"port": PORT, "metricsPort": METRICS_PORT, "dashboardPort": DASHBOARD_PORT}
     raw["settings"]["guardrail"]["policies"]["unguarded"] = _UNGUARDED
     raw["collections"] = {}

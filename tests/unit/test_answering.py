@@ -237,7 +237,7 @@ async def test_a_question_over_the_window_is_refused_before_it_is_embedded(site)
 
 
 async def test_embedding_judges_its_inputs(site):
-    vectors = await site.pipeline.embed(["zebra", "lion"], "default", time.monotonic() + 5)
+    vectors = (await site.pipeline.embed(["zebra", "lion"], "default", time.monotonic() + 5)).vectors
     assert vectors.shape == (2, 64)
     with pytest.raises(GuardrailBlocked):
         await site.pipeline.embed(["a bomb"], "default", time.monotonic() + 5)
