@@ -45,7 +45,8 @@ def spawn_vllm(found: Site, config: LocalConfig) -> Side:
     command += ["--uvicorn-log-level", "warning", "--disable-uvicorn-access-log"]
     for key, value in model.engine["engine_kwargs"].items():
         command += _flag(key.replace("_", "-"), value)
-    pid = found.spawn(command, model.env)
+    # Its connections stay open while the other sides have their turns.
+    pid = found.spawn(command, model.env | {"VLLM_HTTP_TIMEOUT_KEEP_ALIVE": "600"})
     return Side("vllm serve", VLLM_PORT, CHAT, MODEL, (), (f"|pid={pid}|",))
 
 
