@@ -68,7 +68,7 @@ def _paths(config: LocalConfig) -> Iterator[tuple[str, str]]:
 
 
 def _path(key: str, named: Any) -> Iterator[tuple[str, str]]:
-    if isinstance(named, str) and looks_like_a_path(named):
+    if isinstance(named, str) and "://" not in named and looks_like_a_path(named):  # s3://… is the engine's to find
         yield key, named
 
 
