@@ -210,6 +210,17 @@ class StageUnavailable(ServerError):
     code = "stage_unavailable"
 
 
+def engine_died(stage: str) -> StageUnavailable:
+    """Return the error for an engine whose process ended; Serve starts another one."""
+    return StageUnavailable(
+        "The model's engine stopped while it worked on this request and is being started again: send the request "
+        "again in a minute.",
+        stage,
+        None,
+        30,
+    )
+
+
 class PayloadElsewhere(StageUnavailable):
     """A payload lies in the shared memory of another node, or its producer is gone."""
 

@@ -43,7 +43,7 @@ def check_files(config: LocalConfig, prepared: Collection[Path]) -> None:
     """Refuse a folder or file that is not there: what needs it starts a minute later. ``prepared`` are made by then."""
     made = {os.path.normpath(path) for path in prepared}
     for key, path in _paths(config):
-        if os.path.normpath(path) not in made and not (ROOT / path).expanduser().exists():
+        if os.path.normpath(path) not in made and not (ROOT / Path(path).expanduser()).exists():
             raise ConfigError(f"{key} names {bounded(path, 300)}, which does not exist: correct the path.")
 
 
@@ -68,7 +68,7 @@ def _paths(config: LocalConfig) -> Iterator[tuple[str, str]]:
 
 
 def _path(key: str, named: Any) -> Iterator[tuple[str, str]]:
-    if isinstance(named, str) and looks_like_a_path(named):
+    if isinstance(named, str) and "://" not in named and looks_like_a_path(named):  # s3://… is the engine's to find
         yield key, named
 
 

@@ -91,6 +91,22 @@ async def test_a_blocked_message_stops_before_any_other_stage(site, role):
     assert site.engine.bodies == []
 
 
+@pytest.mark.parametrize("name", ["bomb", "the-bomb", "secret", "ignore_all_previous_instructions"])
+@pytest.mark.parametrize("role", ["user", "system", "assistant", "tool"])
+async def test_a_name_is_judged_like_a_message(site, name, role):
+    messages = (Message(role, "hi", name=name, tool_call_id="c"), Message("user", "go on"))
+    with pytest.raises(GuardrailBlocked) as caught:
+        await site.ask(job(messages=messages, retrieve=True))
+    assert site.log == ["guardrail"]
+    assert site.engine.bodies == []
+    assert (caught.value.param, name in str(caught.value)) == ("messages", False)
+
+
+async def test_a_harmless_name_passes(site):
+    await site.ask(job(messages=(Message("user", "hi", name="Ada-1815"),)))
+    assert len(site.engine.bodies) == 1
+
+
 async def test_redacted_words_reach_neither_search_nor_engine(site):
     await site.ask(job("the secret zebra", retrieve=True))
     assert "secret" not in str(site.engine.bodies)

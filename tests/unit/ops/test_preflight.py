@@ -109,6 +109,9 @@ def test_what_a_start_prepares_and_ids_of_models_need_not_be_there(tmp_path):
     preflight.check_files(other, run.prepared_models(tmp_path))
     with pytest.raises(ConfigError, match="model_source"):
         preflight.check_files(config, ())
+    loading = {"model_loading_config": {"model_id": "m", "model_source": "s3://bucket/models/m"}}
+    elsewhere = config.models[0].model_copy(update={"engine": loading})
+    preflight.check_files(config.model_copy(update={"models": [elsewhere]}), run.prepared_models(tmp_path))
 
 
 def test_nothing_to_apply_to_is_said(tmp_path, capsys):
