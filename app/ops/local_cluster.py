@@ -12,7 +12,8 @@ from typing import Any
 import httpx
 
 from app.arena import remove_orphans
-from app.config.local import PIPELINE, ROOT, LocalConfig, serve_config
+from app.config.local import ROOT, LocalConfig, serve_config
+from app.config.serve import PIPELINE
 from app.errors import ConfigError, StageUnavailable
 
 _POLL_SECONDS = 0.5
