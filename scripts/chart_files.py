@@ -32,7 +32,7 @@ def schema() -> dict[str, Any]:
 
 
 def _plain(node: Any) -> Any:
-    """Drop what only repeats (titles, defaults), and let deprecated options through to the sentence that refuses them."""
+    """Drop what only repeats (titles, defaults), and let deprecated options pass on to the sentence about them."""
     if isinstance(node, list):
         return [_plain(value) for value in node]
     if not isinstance(node, dict):

@@ -1,4 +1,4 @@
-"""`make generate` writes every generated file; with `--check` (`make verify`) it says which ones differ and writes none."""
+"""`make generate` writes every generated file; with `--check` (`make verify`) it only says which ones differ."""
 
 from __future__ import annotations
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from app.config.chart.values import ChartValues, ModelValues
-from app.config.pipeline import PipelineShape, PipelineSettings, ServedModel
+from app.config.pipeline import PipelineSettings, PipelineShape, ServedModel
 from app.config.serve import LOGGING, ModelApplication, applications
 
 #: Ray resource of the nodes that mount the index; a replica that opens it asks for a little of it.

@@ -122,7 +122,7 @@ class ChartValues(Config):
     """Version of Ray in the image."""
     head: HeadValues = HeadValues()
     """The head pod."""
-    worker_groups: list[WorkerGroup] = list(DEFAULT_GROUPS)
+    worker_groups: tuple[WorkerGroup, ...] = DEFAULT_GROUPS
     """Groups of worker pods."""
     autoscaling: AutoscalerValues = AutoscalerValues()
     """Ray's autoscaler."""
