@@ -15,10 +15,41 @@ from app.config.chart.pods import DEFAULT_GROUPS, WorkerGroup
 from app.config.chart.values import ChartValues
 
 #: What a change sets off → the top-level keys.
-GROUPS = {
-    "Changes in place: nothing restarts, no request is lost": ["settings", "collections", "gateway", "network_policy", "pod_disruption_budget", "upgrade", "doctor", "test", "extra_objects", "name_override", "fullname_override", "common_labels", "common_annotations"],
-    "Restarts one application: a model, or the pipeline; the other ones serve on": ["models", "pipeline", "runtime_env"],
-    "Replaces the Ray cluster: a second one starts beside the old one and takes over (`upgrade`)": ["image", "ray_version", "head", "worker_groups", "autoscaling", "env", "secret_env", "index", "model_cache", "gcs_fault_tolerance", "service_account", "security"],
+GROUPS: dict[str, tuple[str, ...]] = {
+    "Changes in place: nothing restarts, no request is lost": (
+        "settings",
+        "collections",
+        "gateway",
+        "network_policy",
+        "pod_disruption_budget",
+        "upgrade",
+        "doctor",
+        "test",
+        "extra_objects",
+        "name_override",
+        "fullname_override",
+        "common_labels",
+        "common_annotations",
+    ),
+    "Restarts one application: a model, or the pipeline; the other ones serve on": (
+        "models",
+        "pipeline",
+        "runtime_env",
+    ),
+    "Replaces the Ray cluster: a second one starts beside the old one and takes over (`upgrade`)": (
+        "image",
+        "ray_version",
+        "head",
+        "worker_groups",
+        "autoscaling",
+        "env",
+        "secret_env",
+        "index",
+        "model_cache",
+        "gcs_fault_tolerance",
+        "service_account",
+        "security",
+    ),
 }
 _HEADER = """\
 # Values of the chart baton. Written by `make generate` from app/config/chart; change the models, not this file.
@@ -89,7 +120,7 @@ def values_yaml() -> str:
     lines = [_HEADER]
     for title, names in GROUPS.items():
         lines += ["", "# " + "-" * 116, f"# {title}", "# " + "-" * 116]
-        for row in rows(ChartValues(), names=tuple(names)):
+        for row in rows(ChartValues(), names=names):
             lines += _lines(row)
     return "\n".join(lines) + "\n"
 
@@ -134,7 +165,7 @@ def table() -> str:
     out = []
     for title, names in GROUPS.items():
         out += [f"### {title}", "", "| key | default | what it is |", "|---|---|---|"]
-        for row in rows(ChartValues(), names=tuple(names)):
+        for row in rows(ChartValues(), names=names):
             out.append(_table_row(row))
             if row.path == ("workerGroups",):
                 out += [_table_row(_of_group(inner)) for inner in rows(WorkerGroup(name="x"))]

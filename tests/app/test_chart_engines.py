@@ -1,4 +1,4 @@
-"""The engines of the chart's install shapes are what the installed Ray Serve LLM and vLLM take; importing both takes 20 s."""
+"""The engines of the chart's install shapes are what Ray Serve LLM and vLLM take; importing both takes 20 s."""
 
 import dataclasses
 import warnings

@@ -21,7 +21,7 @@ def rayservice(objects: list[dict[str, Any]]) -> dict[str, Any]:
 
 
 def serve(objects: list[dict[str, Any]]) -> dict[str, Any]:
-    found = yaml.safe_load(rayservice(objects)["spec"]["serveConfigV2"])
+    found = yaml.load(rayservice(objects)["spec"]["serveConfigV2"], Loader=yaml.CSafeLoader)
     assert isinstance(found, dict)
     return found
 

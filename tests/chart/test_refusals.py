@@ -255,5 +255,5 @@ def test_all_faults_are_told_at_once(chart):
 def test_several_models_need_profiles(chart):
     values = shape_values("multi-model")
     del values["settings"]
-    with pytest.raises(Refused, match="settings.profiles is empty and there are 2 models"):
+    with pytest.raises(Refused, match=r"settings\.profiles is empty and there are 2 models"):
         chart.text(values)
