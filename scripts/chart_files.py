@@ -29,6 +29,16 @@ def schema() -> dict[str, Any]:
     raw["properties"]["global"] = {"type": "object", "description": "Values of a parent chart; not read."}
     raw["properties"]["enabled"] = {"type": "boolean", "description": "A parent chart's condition; not read."}
     found: dict[str, Any] = _plain(raw)
+    for properties, name in (
+        (found["properties"], "models"),
+        (found["properties"], "collections"),
+        (found["$defs"]["ChartSettings"]["properties"], "profiles"),
+    ):
+        # A later values file takes an entry out with null.
+        entries = properties[name]["patternProperties"]
+        properties[name]["patternProperties"] = {
+            pattern: {"anyOf": [entry, {"type": "null"}]} for pattern, entry in entries.items()
+        }
     return found
 
 
