@@ -1,6 +1,7 @@
 """What stands around the Ray cluster."""
 
 import pytest
+import yaml
 
 from scripts.helm_render import merged, shape_values
 from tests.chart.objects import environment, groups, of_kind, rayservice
@@ -136,12 +137,11 @@ def test_a_store_elsewhere_mounts_nothing(chart):
 
 
 def test_the_doctor_gets_the_complete_values(chart):
-    import yaml
-
     objects = render(chart, {"doctor": {"enabled": True}})
     (job,) = [job for job in of_kind(objects, "Job") if job["metadata"]["name"] == "baton-doctor"]
     (container,) = job["spec"]["template"]["spec"]["containers"]
-    assert container["command"][2:] == ["app.ops.doctor", "--values", "/etc/baton/values.yaml", "--namespace", "ns"]
+    command = "app.ops.doctor --values /etc/baton/values.yaml --namespace ns --release baton"
+    assert " ".join(container["command"][2:]) == command
     (values,) = of_kind(objects, "ConfigMap")
     found = yaml.safe_load(values["data"]["values.yaml"])
     assert found["models"]["smollm2"]["contextTokens"] == 8192
