@@ -68,25 +68,25 @@ def _versions(second: int) -> Series:
 
 CASES: dict[str, Case] = {
     "BatonAvailabilityBurnsFast": Case(_requests(80, 20, 120), _requests(999, 1, 120)),
-    "BatonAvailabilityBurnsSlow": Case(_requests(95, 5, 400), _requests(999, 1, 400), "30h", "5m"),
+    "BatonAvailabilityBurnsSlow": Case(_requests(95, 5, 200), _requests(999, 1, 200), "30h", "10m"),
     "BatonTimeToFirstTokenBurnsFast": Case(
         _histogram(_FIRST, "2000.0", 10, 100, 120, model="llama"),
         _histogram(_FIRST, "2000.0", 99, 100, 120, model="llama"),
     ),
     "BatonTimeToFirstTokenBurnsSlow": Case(
-        _histogram(_FIRST, "2000.0", 80, 100, 400, model="llama"),
-        _histogram(_FIRST, "2000.0", 99, 100, 400, model="llama"),
+        _histogram(_FIRST, "2000.0", 80, 100, 200, model="llama"),
+        _histogram(_FIRST, "2000.0", 99, 100, 200, model="llama"),
         "30h",
-        "5m",
+        "10m",
     ),
     "BatonEndToEndBurnsFast": Case(
         _histogram(_WHOLE, "30000.0", 10, 100, 120, **_CHAT), _histogram(_WHOLE, "30000.0", 99, 100, 120, **_CHAT)
     ),
     "BatonEndToEndBurnsSlow": Case(
-        _histogram(_WHOLE, "30000.0", 80, 100, 400, **_CHAT),
-        _histogram(_WHOLE, "30000.0", 99, 100, 400, **_CHAT),
+        _histogram(_WHOLE, "30000.0", 80, 100, 200, **_CHAT),
+        _histogram(_WHOLE, "30000.0", 99, 100, 200, **_CHAT),
         "30h",
-        "5m",
+        "10m",
     ),
     # A budget of a tenth cannot burn 14 times as fast; six times over six hours it can.
     "BatonGroundedAnswersBurnsFast": Case(
@@ -94,10 +94,10 @@ CASES: dict[str, Case] = {
         _histogram("ray_baton_grounding", "0.5", 5, 100, 120, profile="default"),
     ),
     "BatonGroundedAnswersBurnsSlow": Case(
-        _histogram("ray_baton_grounding", "0.5", 40, 100, 400, profile="default"),
-        _histogram("ray_baton_grounding", "0.5", 5, 100, 400, profile="default"),
+        _histogram("ray_baton_grounding", "0.5", 40, 100, 200, profile="default"),
+        _histogram("ray_baton_grounding", "0.5", 5, 100, 200, profile="default"),
         "30h",
-        "5m",
+        "10m",
     ),
     "BatonLatencySpike": Case(
         {
