@@ -25,6 +25,7 @@ GROUPS: dict[str, tuple[str, ...]] = {
         "upgrade",
         "doctor",
         "test",
+        "observability",
         "extra_objects",
         "name_override",
         "fullname_override",
