@@ -137,8 +137,9 @@ _PIPELINE = (
         "BatonConfigDiffers",
         "warning",
         "10m",
-        f"max by (namespace, job, deployment) ({select('ray_baton_config_version')})\n"
-        f"!= min by (namespace, job, deployment) ({select('ray_baton_config_version')})",
+        # Within one Ray cluster: while one replaces another, the two differ by right.
+        f"max by (namespace, job, deployment, SessionName) ({select('ray_baton_config_version')})\n"
+        f"!= min by (namespace, job, deployment, SessionName) ({select('ray_baton_config_version')})",
         "Replicas of {{ $labels.deployment }} have different settings" + _WHERE,
         "One replica refused or missed a change, so the same question gets different answers.",
         "baton-overview",

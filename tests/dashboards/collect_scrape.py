@@ -20,15 +20,18 @@ from pathlib import Path
 
 import httpx
 
+from dashboards.output import RULES
 from tests.app.baton import MODEL, ROOT, Baton
 from tests.app.test_metrics import hang_up
 
 SCRAPE = Path(__file__).with_name("scrape.txt")
 PROMETHEUS_PORT = 19590
 _QUESTION = "What does the guardrail do?"
-#: Labels whose values differ from run to run.
-_VOLATILE = re.compile(r'(WorkerId|NodeAddress|SessionName|replica|handle|actor_id|JobId|NodeId|pid|ActorId)="[^"]*"')
-_OURS = re.compile(r"ray_(baton|serve|vllm)_")
+#: Labels of Ray's own exporter that say nothing, and labels whose values differ from run to run.
+_CONSTANT = re.compile(r',?otel_scope_\w+="[^"]*"')
+_VOLATILE = re.compile(
+    r'(WorkerId|NodeAddress|SessionName|replica|handle|actor_id|JobId|NodeId|pid|ip|ActorId|node_type|node_id|node_ip_address)="[^"]*"'
+)
 
 
 def traffic(baton: Baton) -> None:
@@ -73,12 +76,12 @@ def refuse(baton: Baton) -> None:
 
 
 def condensed(page: str) -> str:
-    """Return the page with volatile values masked and each kind of row once; only ours in all their rows."""
+    """Return the page with volatile values masked: of each metric one row per set of label names and bucket."""
     seen, out = set(), []
     for line in page.splitlines():
-        masked = re.sub(r" [0-9.eE+-]+$|  *NaN$", " 1.0", _VOLATILE.sub(r'\1="x"', line))
+        masked = re.sub(r" [0-9.eE+-]+$| NaN$", " 1.0", _VOLATILE.sub(r'\1="x"', _CONSTANT.sub("", line)))
         name = re.split(r"[{ ]", masked, maxsplit=1)[0]
-        key = masked if line.startswith("#") or _OURS.match(name) else (name, *re.findall(r'(\w+)="', masked))
+        key = masked if line.startswith("#") else (name, *re.findall(r'(le="[^"]*"|\w+(?=="))', masked))
         if key not in seen:
             seen.add(key)
             out.append(masked)
@@ -94,7 +97,8 @@ def prometheus(folder: Path | None, target: int) -> Iterator[None]:
     folder.mkdir(parents=True, exist_ok=True)
     labels = "{namespace: baton, job: baton-metrics, service: baton-metrics, pod: baton-0}"
     (folder / "prometheus.yml").write_text(
-        "global: {scrape_interval: 5s, evaluation_interval: 5s}\nscrape_configs:\n"
+        "global: {scrape_interval: 5s, evaluation_interval: 5s}\n"
+        f"rule_files: ['{RULES}']\nscrape_configs:\n"
         f"  - {{job_name: baton-metrics, static_configs: [{{targets: ['127.0.0.1:{target}'], labels: {labels}}}]}}\n"
     )
     command = ["prometheus", f"--config.file={folder}/prometheus.yml", f"--storage.tsdb.path={folder}/data"]
