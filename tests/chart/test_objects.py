@@ -59,6 +59,11 @@ def test_budgets_keep_the_head_and_most_of_each_group(chart):
         assert budget["spec"]["selector"]["matchLabels"].items() <= group["template"]["metadata"]["labels"].items()
 
 
+def test_a_head_that_may_be_lost_has_no_budget(chart):
+    budgets = of_kind(chart.objects(shape_values("ha")), "PodDisruptionBudget")
+    assert {budget["metadata"]["name"] for budget in budgets} == {"baton-gpu-workers", "baton-cpu-workers"}
+
+
 def test_a_policy_lets_in_the_release_the_operator_and_who_is_named(chart):
     people = [{"namespaceSelector": {"matchLabels": {"team": "search"}}}]
     change = {"networkPolicy": {"enabled": True, "egress": True, "gatewayFrom": people, "metricsFrom": people}}
