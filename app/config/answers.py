@@ -62,5 +62,6 @@ class PostprocessorConfig(Config):
     max_sentences: int = Field(default=64, ge=1)
     """Sentences of one answer that are looked at for grounding and citations."""
 
-    citation_threshold: float = Field(default=0.4, ge=0, le=1)
-    """Grounding from which a sentence gets the citation of its best passage."""
+    citation_threshold: float = Field(default=0.5, ge=0, le=1)
+    """Grounding from which a sentence gets the citation of its best passage: by default where it is likelier than not
+    that the passage carries the sentence."""

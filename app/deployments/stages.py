@@ -10,6 +10,7 @@ from app.config.base import Config
 from app.config.guardrail import GuardrailConfig
 from app.config.pipeline import PipelineShape, StageShape
 from app.config.retrieval import RetrieverConfig
+from app.deployments.known_errors import quieten
 from app.deployments.runner import GuardrailRunner, RetrieverRunner, StageRunner, refused, settle
 from app.errors import ConfigError
 from app.handoff import HandoffMeter
@@ -66,6 +67,7 @@ class StageDeployment:
     """One stage as a Serve deployment: starts it, hands it settings and requests, counts what it is handed."""
 
     async def __init__(self, name: str, shape: dict[str, Any]) -> None:  # type: ignore[misc]  # Serve awaits it
+        quieten()
         self._name = name
         self._metrics = RayMetrics()
         self._meter = HandoffMeter(self._metrics)

@@ -76,7 +76,7 @@ def test_python_takes_what_the_schema_takes(shape):
 
 
 def test_python_refuses_what_the_schema_refuses():
-    with pytest.raises(ConfigError, match=r"values\.env\.A: Input should be a valid string"):
+    with pytest.raises(ConfigError, match=r"values\.env\.A: must be text"):
         ChartValues.parse({"env": {"A": 1}}, "values")
     with pytest.raises(ConfigError, match="same name"):
         ChartValues.parse({"workerGroups": [{"name": "a"}, {"name": "a"}]}, "values")
