@@ -352,3 +352,6 @@ def test_offline_pods_never_ask_a_hub(chart):
     assert len(policy["spec"]["egress"]) == 2  # the release itself and DNS
     mirrored = render(chart, {"modelCache": {"offline": False, "mirror": "http://mirror"}})
     assert environment(groups(mirrored)[0]["template"]["spec"]["containers"][0])["HF_ENDPOINT"] == "http://mirror"
+    for shape, local in (("air-gapped", True), ("single-gpu", False)):
+        served = application(chart.objects(shape_values(shape)), "pipeline")["args"]["models"]["llama"]
+        assert served["localFilesOnly"] is local
