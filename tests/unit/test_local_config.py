@@ -206,3 +206,11 @@ def test_autoscaling_has_defaults():
     assert (found["min_replicas"], found["initial_replicas"], found["max_replicas"]) == (1, 2, 3)
     assert (found["upscale_delay_s"], found["downscale_delay_s"]) == (30, 300)
     assert (found["upscaling_factor"], found["downscaling_factor"]) == (1.5, 0.7)
+
+
+@pytest.mark.parametrize(("least", "most", "first"), [(1, 10, 2), (0, 1, 1), (4, 8, 4), (0, 4, 2)])
+def test_the_first_number_of_replicas_lies_between_the_bounds(least, most, first):
+    raw = yaml.safe_load(LOCAL.read_text())
+    raw["models"][0]["options"] = {"autoscaling_config": {"min_replicas": least, "max_replicas": most}}
+    (deployment,) = application(LocalConfig.parse(raw, "local"), "model-smollm2")["deployments"]
+    assert deployment["autoscaling_config"]["initial_replicas"] == first
