@@ -31,6 +31,7 @@ def environment():
 @pytest.fixture
 def cluster(tmp_path):
     """One node, started as an operator of a machine would; ended with all its processes."""
+    before = set(Path("/dev/shm").iterdir())
     command = [str(PROGRAMS / "ray"), "start", "--head", "--block", "--num-cpus=8", "--object-store-memory=314572800"]
     command += [f"--port={PORTS['gcs']}", f"--dashboard-port={PORTS['dashboard']}", "--include-dashboard=true"]
     command += [f"--dashboard-agent-listen-port={PORTS['agent']}", f"--ray-client-server-port={PORTS['client']}"]
@@ -44,9 +45,14 @@ def cluster(tmp_path):
             yield
         finally:
             if process.poll() is None:
+                # Engines remove what they keep in shared memory when they are stopped, not when they are killed.
+                stop = [str(PROGRAMS / "serve"), "shutdown", "-y", "--address", DASHBOARD]
+                subprocess.run(stop, env=environment(), capture_output=True, check=False)
                 os.killpg(process.pid, signal.SIGTERM)
                 process.wait(timeout=120)
             remove_orphans()
+    left = [path.name for path in set(Path("/dev/shm").iterdir()) - before if path.name.startswith("psm_")]
+    assert left == [], "segments of the engine were left in shared memory"
 
 
 def answers(url):
