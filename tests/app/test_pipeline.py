@@ -41,7 +41,6 @@ def test_the_announced_pages_are_there(baton, path):
     assert baton.http.get(path).status_code == 200
 
 
-@pytest.mark.timeout(400)
 @pytest.mark.parametrize(
     ("sent", "echoed"), [("abc", "abc"), ("a b", r"req-\w+"), ("x" * 999, r"req-\w+"), (None, r"req-\w+")]
 )
@@ -51,6 +50,7 @@ def test_a_reply_carries_one_request_id(baton, sent, echoed):
     assert re.fullmatch(echoed, found)
 
 
+@pytest.mark.timeout(400)
 def test_a_nearly_full_window_is_answered(baton):
     body = {"model": MODEL, "max_tokens": 4, "rag": {"enabled": False}, "timeout_seconds": 300}
     body["messages"] = [{"role": "user", "content": "ant " * 7900}]
