@@ -4,7 +4,7 @@
 {{- define "baton.commandPod" -}}
 {{- $root := index . 0 -}}{{- $values := index . 1 -}}
 restartPolicy: {{ index . 2 }}
-serviceAccountName: {{ index . 3 | default (include "baton.serviceAccountName" (list $root $values)) }}
+serviceAccountName: {{ index . 3 | default (include "baton.serviceAccountName" (list $root $values)) | quote }}
 automountServiceAccountToken: {{ not (empty (index . 3)) }}
 enableServiceLinks: false
 securityContext:
@@ -44,7 +44,7 @@ containers:
     volumeMounts:
       - {name: tmp, mountPath: /tmp}
       {{- if $collection.volume }}
-      - {name: documents, mountPath: {{ $collection.mountPath }}, readOnly: true}
+      - {name: documents, mountPath: {{ $collection.mountPath | quote }}, readOnly: true}
       {{- end }}
 volumes:
   - name: tmp
@@ -73,7 +73,7 @@ containers:
   - {{ include "baton.commandContainer" (list $root $values "preload" $command $cache.preload.resources) | nindent 4 | trim }}
     volumeMounts:
       - {name: tmp, mountPath: /tmp}
-      - {name: models, mountPath: {{ $cache.mountPath }}}
+      - {name: models, mountPath: {{ $cache.mountPath | quote }}}
 volumes:
   - name: tmp
     emptyDir: {}

@@ -57,10 +57,10 @@ capabilities:
 - {name: shared-mem, mountPath: /dev/shm}
 - {name: tmp, mountPath: /tmp}
 {{- if include "baton.mountsIndex" (list $values $pod) }}
-- {name: index, mountPath: {{ $values.index.mountPath }}}
+- {name: index, mountPath: {{ $values.index.mountPath | quote }}}
 {{- end }}
 {{- if ne $values.modelCache.kind "none" }}
-- {name: models, mountPath: {{ $values.modelCache.mountPath }}{{ if eq $values.modelCache.kind "image" }}, readOnly: true{{ end }}}
+- {name: models, mountPath: {{ $values.modelCache.mountPath | quote }}{{ if eq $values.modelCache.kind "image" }}, readOnly: true{{ end }}}
 {{- end }}
 {{- with $pod.volumeMounts }}
 {{ toYaml . }}
@@ -71,7 +71,7 @@ capabilities:
 {{- define "baton.cacheVolume" -}}
 {{- $cache := (index . 1).modelCache -}}
 {{- if eq $cache.kind "claim" -}}
-persistentVolumeClaim: {claimName: {{ $cache.claim.existing | default (printf "%s-models" (include "baton.fullname" (index . 0))) }}}
+persistentVolumeClaim: {claimName: {{ $cache.claim.existing | default (printf "%s-models" (include "baton.fullname" (index . 0))) | quote }}}
 {{- else if eq $cache.kind "hostPath" -}}
 hostPath: {path: {{ $cache.hostPath | quote }}, type: Directory}
 {{- else -}}
@@ -88,7 +88,7 @@ image: {reference: {{ $cache.image.reference | quote }}, pullPolicy: {{ $cache.i
 {{- if include "baton.mountsIndex" (list $values $pod) }}
 - name: index
   {{- if eq $values.index.kind "claim" }}
-  persistentVolumeClaim: {claimName: {{ $values.index.claim.existing | default (printf "%s-index" (include "baton.fullname" $root)) }}}
+  persistentVolumeClaim: {claimName: {{ $values.index.claim.existing | default (printf "%s-index" (include "baton.fullname" $root)) | quote }}}
   {{- else }}
   emptyDir: {}
   {{- end }}
