@@ -1,0 +1,37 @@
+#!/usr/bin/env bash
+# Waits until a release serves and tells each change on the way: cluster_wait.sh NAMESPACE RELEASE.
+# CLUSTER names the kind cluster; BATON_WAIT_SECONDS bounds the wait (1200).
+set -euo pipefail
+namespace=$1 release=$2 started=$SECONDS
+kubectl=(kubectl --context "kind-${CLUSTER:-baton}" --namespace "$namespace")
+mine="app.kubernetes.io/instance=$release"
+
+# One line: pods by phase, Serve's applications by status. The new cluster's where one is being made, else the active one's.
+progress() {
+  "${kubectl[@]}" get pods -l ray.io/cluster -o 'jsonpath={range .items[*]}{.metadata.labels.ray\.io/node-type}{"="}{.status.phase}{"\n"}{end}' |
+    sort | uniq -c | awk '{printf "%s x%s  ", $2, $1}'
+  local state
+  for state in pending active; do
+    "${kubectl[@]}" get rayservice -l "$mine" -o go-template='{{range .items}}{{with .status}}{{with .'$state'ServiceStatus}}{{range $name, $app := .applicationStatuses}}{{$name}}={{$app.status}} {{end}}{{end}}{{end}}{{end}}'
+  done
+}
+
+is_ready() {
+  [ "$("${kubectl[@]}" get rayservice -l "$mine" -o 'jsonpath={.items[*].status.conditions[?(@.type=="Ready")].status}')" = True ]
+}
+
+said=
+while ! is_ready; do
+  if [ $((SECONDS - started)) -gt "${BATON_WAIT_SECONDS:-1200}" ]; then
+    echo "baton: the release $release did not serve in time; what the cluster says:" >&2
+    "${kubectl[@]}" get pods >&2
+    "${kubectl[@]}" get events --sort-by=.lastTimestamp | tail -15 >&2
+    "${kubectl[@]}" get rayservice -l "$mine" -o 'jsonpath={.items[*].status}' >&2
+    exit 1
+  fi
+  now=$(progress)
+  [ "$now" = "$said" ] || printf '[%5d s] %s\n' $((SECONDS - started)) "$now"
+  said=$now
+  sleep 3
+done
+printf '[%5d s] the release %s serves\n' $((SECONDS - started)) "$release"
