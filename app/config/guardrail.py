@@ -125,7 +125,9 @@ class GuardrailPolicy(Config):
 
     terms: tuple[TermRule, ...] = ()
     """Terms, matched in one pass however many there are."""
-    terms_files: tuple[Annotated[TermsFile, BeforeValidator(_as_file)], ...] = ()
+    terms_files: tuple[
+        Annotated[TermsFile, BeforeValidator(_as_file, json_schema_input_type=str | TermsFile)], ...
+    ] = ()
     """Files of terms; a plain path takes the defaults."""
     patterns: tuple[PatternRule, ...] = ()
     """Regular expressions."""

@@ -10,15 +10,14 @@ import yaml
 from pydantic import Field, model_validator
 
 from app.config.base import Config
+from app.config.deployment_options import Options
 from app.config.gateway import CollectionName, Count, Name
 from app.config.pipeline import PipelineSettings, PipelineShape
+from app.config.serve import LOGGING, ModelApplication, applications
 from app.errors import ConfigError
 
 #: The folder that holds ``app``, ``config`` and ``samples``.
 ROOT = Path(__file__).resolve().parents[2]
-
-#: The pipeline's Serve application.
-PIPELINE = "pipeline"
 
 Port = Annotated[int, Field(ge=1, le=65535)]
 
@@ -55,7 +54,7 @@ class LocalModel(Config):
     """``LLMConfig`` of ``ray.serve.llm``, verbatim."""
     env: dict[str, str] = Field(default_factory=dict)
     """Environment of the engine's processes."""
-    options: dict[str, Any] = Field(default_factory=dict)
+    options: Options = Field(default_factory=dict)
     """Options of the deployment ``generator`` under Ray's own names. Here, not in ``engine``: a change of
     ``num_replicas`` or of a limit then happens in place, and the engine is not restarted."""
 
@@ -111,59 +110,12 @@ def _filled(value: Any, places: Mapping[str, str]) -> Any:
     return value
 
 
-def _capacities(config: LocalConfig) -> dict[str, int]:
-    options = {model.application: model.options for model in config.models}
-    found = {name: capacity(options[model.application]) for name, model in config.pipeline.models.items()}
-    return {name: jobs for name, jobs in found.items() if jobs is not None}
-
-
-def capacity(options: Mapping[str, Any]) -> int | None:
-    """Return how many jobs a deployment with these options takes: at work and waiting; ``None`` where it may be any.
-
-    The defaults are Serve's own: one replica, 5 ongoing requests, no bound on the queue.
-    """
-    queued = options.get("max_queued_requests", -1)
-    if queued < 0:
-        return None
-    autoscaling = options.get("autoscaling_config") or {}
-    replicas = autoscaling.get("max_replicas") or options.get("num_replicas") or 1
-    return int(replicas * options.get("max_ongoing_requests", 5) + queued)
-
-
 def serve_config(config: LocalConfig) -> dict[str, Any]:
-    """Return Serve's declarative configuration: one application per model, one for the pipeline.
-
-    ``args`` carry what shapes deployments; ``user_config`` what may change live (design decision 2).
-    """
-    applications: list[dict[str, Any]] = [
-        {
-            "name": model.application,
-            "import_path": "app.main:build_model",
-            "route_prefix": None,
-            "args": model.engine,
-            "runtime_env": {"env_vars": model.env},
-            "deployments": [{"name": "generator", **model.options}],
-        }
-        for model in config.models
-    ]
-    settings = config.settings.model_dump(mode="json", by_alias=True)
-    settings["modelCapacity"] = _capacities(config) | settings["modelCapacity"]
-    deployments = [{"name": "gateway", "user_config": settings}]
-    for name in ("guardrail", "retriever", "assembler", "postprocessor"):
-        if getattr(config.pipeline.stages, name).placement == "deployment":
-            deployments.append({"name": name, "user_config": settings[name]})
-    applications.append(
-        {
-            "name": PIPELINE,
-            "import_path": "app.main:build_pipeline",
-            "route_prefix": "/",
-            "args": config.pipeline.model_dump(mode="json", by_alias=True),
-            "deployments": deployments,
-        }
-    )
+    """Return Serve's declarative configuration for this machine."""
+    models = [ModelApplication(model.application, model.engine, model.env, model.options) for model in config.models]
     return {
         "proxy_location": "HeadOnly",
         "http_options": {"host": config.machine.host, "port": config.machine.port},
-        "logging_config": {"encoding": "TEXT", "log_level": "INFO", "enable_access_log": False},
-        "applications": applications,
+        "logging_config": LOGGING,
+        "applications": applications(models, config.pipeline, config.settings),
     }

@@ -6,12 +6,13 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Literal, Self
 
 from pydantic import Field, model_validator
 
 from app.config.answers import AssemblerConfig, PostprocessorConfig
 from app.config.base import Config
+from app.config.deployment_options import Options
 from app.config.embedder import EmbedderConfig
 from app.config.gateway import Count, GatewayConfig, LimitsConfig, ModelInfo, Name, ProfileConfig
 from app.config.guardrail import GuardrailConfig
@@ -32,7 +33,7 @@ class StageShape(Config):
     """Requests that may wait for a replica; more are refused with 503. -1: any number."""
     threads: Annotated[int, Field(ge=1, le=256)] = 4
     """Threads of a replica that run the stage."""
-    options: dict[str, Any] = Field(default_factory=dict)
+    options: Options = Field(default_factory=dict)
     """Further options of the Serve deployment, under Ray's own names; only with placement ``deployment``."""
 
     @model_validator(mode="after")
@@ -61,7 +62,7 @@ class GatewayShape(Config):
     """Chat, completion and embedding requests that one replica works on at once."""
     max_queued_requests: Queue = 256
     """Requests that may wait in a replica; more are refused with 503."""
-    options: dict[str, Any] = Field(default_factory=dict)
+    options: Options = Field(default_factory=dict)
     """Further options of the Serve deployment, under Ray's own names."""
 
 
@@ -109,11 +110,9 @@ class HandoffShape(Config):
     """Largest payload; larger ones go through the object store."""
 
 
-class PipelineShape(Config):
-    """What shapes the pipeline's deployments."""
+class PipelineParts(Config):
+    """What shapes the pipeline's deployments, besides the models that it asks."""
 
-    models: dict[Name, ServedModel] = Field(min_length=1)
-    """Models by name."""
     embedder: EmbedderConfig
     """The encoder of retriever and postprocessor."""
     store: StoreConfig = StoreConfig()
@@ -124,6 +123,13 @@ class PipelineShape(Config):
     """Placement and size of each stage."""
     handoff: HandoffShape = HandoffShape()
     """How the retrieved passages are handed on."""
+
+
+class PipelineShape(PipelineParts):
+    """What shapes the pipeline's deployments."""
+
+    models: dict[Name, ServedModel] = Field(min_length=1)
+    """Models by name."""
 
 
 class PipelineSettings(Config):

@@ -20,6 +20,25 @@ _TIMEOUT_SECONDS = 600.0
 _BUSY = (429, 503)
 
 
+def wait_until_ready(url: str, seconds: float, pause_seconds: float = 5.0) -> None:
+    """Wait until every stage of the gateway at ``url`` serves; 0 seconds: do not wait. Raises StageUnavailable."""
+    end = time.monotonic() + seconds
+    told = "it does not answer"
+    while seconds:
+        try:
+            answer = httpx.get(f"{url.rstrip('/')}/readyz", timeout=30)
+            if answer.status_code == httpx.codes.OK:
+                return
+            told = f"it answers {answer.status_code}: {answer.text[:200]}"
+        except httpx.InvalidURL as error:
+            raise ConfigError(f"--url: {error}") from None
+        except httpx.HTTPError as error:
+            told = f"it does not answer ({type(error).__name__})"
+        if time.monotonic() >= end:
+            raise StageUnavailable(f"The gateway at {url} was not ready within {seconds:.0f} s: {told}")
+        time.sleep(pause_seconds)
+
+
 class Target(Protocol):
     """What takes documents."""
 

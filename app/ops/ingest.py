@@ -20,7 +20,7 @@ from app.errors import BatonError, ConfigError
 from app.ingestion.documents import Document
 from app.ingestion.indexer import MAX_DOCUMENTS, Indexer
 from app.ingestion.readers import BadRow, count_documents, read_documents
-from app.ingestion.targets import GatewayTarget, StoreTarget, Target
+from app.ingestion.targets import GatewayTarget, StoreTarget, Target, wait_until_ready
 from app.stores.contract import check_name
 
 _BATCH = 64
@@ -70,6 +70,9 @@ def _parser() -> argparse.ArgumentParser:
         "--create-empty", action="store_true", help="with --store: make the collection and store nothing"
     )
     parser.add_argument("--list", action="store_true", help="list the collections")
+    parser.add_argument(
+        "--wait-seconds", type=int, default=0, metavar="N", help="with --url: how long to wait for the gateway to serve"
+    )
     return parser
 
 
@@ -82,6 +85,8 @@ def _check_usage(parser: argparse.ArgumentParser, options: argparse.Namespace) -
         "--size-tokens": options.size_tokens,
         "--overlap-tokens": options.overlap_tokens,
     }
+    if options.wait_seconds and not options.url:
+        parser.error("--wait-seconds: only with --url")
     given = [name for name, value in store_only.items() if value]
     faults = [
         (options.url and given, f"{', '.join(given)}: only with --store; the gateway has its own"),
@@ -117,6 +122,7 @@ def _run(options: argparse.Namespace) -> int:
 
 def _target(options: argparse.Namespace) -> Target:
     if options.url:
+        wait_until_ready(options.url, options.wait_seconds)
         return GatewayTarget(options.url, _api_key(options.secret_env))
     from app.embedders.factory import build_embedder
     from app.stores.build import build_store

@@ -12,7 +12,9 @@ from typing import Any
 import httpx
 
 from app.arena import remove_orphans
-from app.config.local import PIPELINE, ROOT, LocalConfig, serve_config
+from app.config.environment import COMMON
+from app.config.local import ROOT, LocalConfig, serve_config
+from app.config.serve import PIPELINE
 from app.errors import ConfigError, StageUnavailable
 
 _POLL_SECONDS = 0.5
@@ -21,26 +23,14 @@ _SILENCES = 6
 
 #: Environment of every Ray process. Set before Ray is imported: most of it is read at import.
 ENVIRONMENT = {
-    # A bare local Ray makes a token file and from then on asks for it.
-    "RAY_AUTH_MODE": "disabled",
-    "RAY_USAGE_STATS_ENABLED": "0",
-    # References inside by-value messages would be pinned for ever; Baton sends none, and this makes one raise.
-    "RAY_allow_out_of_band_object_ref_serialization": "0",
+    **COMMON,
     # Nothing is fetched from a model hub.
     "HF_HUB_OFFLINE": "1",
     "TRANSFORMERS_OFFLINE": "1",
-    "TOKENIZERS_PARALLELISM": "false",
     # Two cores: a library that starts a thread per core and process would only get in the others' way.
     "OMP_NUM_THREADS": "1",
     # Ray runs its workers at niceness 15: any other program on the machine would come before every answer.
     "RAY_worker_niceness": "0",
-    # Replies to the proxy go by value, and a process has one event loop in place of three in threads that hand tokens
-    # on: Serve's own defaults took 1.21 times the CPU per streamed token (tests/bench/results/streams.json).
-    "RAY_SERVE_PROXY_USE_GRPC": "1",
-    "RAY_SERVE_RUN_USER_CODE_IN_SEPARATE_THREAD": "0",
-    "RAY_SERVE_RUN_ROUTER_IN_SEPARATE_LOOP": "0",
-    # The proxy echoes any request id: this gives it one that is fit to be echoed.
-    "RAY_SERVE_HTTP_PROXY_CALLBACK_IMPORT_PATH": "app.api.request_ids:proxy_middlewares",
 }
 
 

@@ -16,7 +16,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from types import FrameType
 
-from app.config.local import PIPELINE, ROOT, LocalConfig, MachineConfig, load
+from app.config.local import ROOT, LocalConfig, MachineConfig, load
+from app.config.serve import PIPELINE
 from app.errors import BatonError, ConfigError
 from app.ops import preflight
 from app.ops.local_cluster import LocalCluster

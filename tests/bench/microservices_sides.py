@@ -21,8 +21,9 @@ from pathlib import Path
 import httpx
 import orjson
 
-from app.config.local import PIPELINE, LocalConfig, serve_config
+from app.config.local import LocalConfig, serve_config
 from app.config.retrieval import RetrieverConfig
+from app.config.serve import PIPELINE
 from app.ops.local_cluster import ENVIRONMENT, LocalCluster
 from app.ops.models import prepare_chat_model
 from app.stages.retriever import Retriever, RetrieverStructure

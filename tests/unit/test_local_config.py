@@ -5,8 +5,9 @@ from pathlib import Path
 import pytest
 import yaml
 
-from app.config.local import LocalConfig, capacity, load, serve_config
+from app.config.local import LocalConfig, load, serve_config
 from app.config.pipeline import PipelineSettings, PipelineShape
+from app.config.serve import capacity
 from app.errors import ConfigError
 
 ROOT = Path(__file__).resolve().parents[2]

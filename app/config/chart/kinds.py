@@ -1,0 +1,48 @@
+"""Kinds of value that several parts of the chart share."""
+
+from __future__ import annotations
+
+import re
+from typing import Annotated, Any
+
+from pydantic import AfterValidator, Field
+
+_UNITS = {"": 1, "k": 10**3, "M": 10**6, "G": 10**9, "T": 10**12, "Ki": 2**10, "Mi": 2**20, "Gi": 2**30, "Ti": 2**40}
+_QUANTITY = r"^[0-9]+(\.[0-9]+)?(m|k|M|G|T|Ki|Mi|Gi|Ti)?$"
+
+#: A quantity of Kubernetes, as text: ``500m``, ``2``, ``16Gi``.
+Quantity = Annotated[str, Field(pattern=_QUANTITY)]
+
+#: Text of an environment variable. Anything that YAML reads as a number or a truth value has to be quoted.
+EnvValue = Annotated[str, Field(max_length=32768)]
+EnvName = Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$")]
+
+#: A name as a label of the domain name system takes it.
+DnsName = Annotated[str, Field(pattern=r"^[a-z]([-a-z0-9]{0,51}[a-z0-9])?$")]
+
+Port = Annotated[int, Field(ge=1, le=65535)]
+Replicas = Annotated[int, Field(ge=0, le=10_000)]
+Seconds = Annotated[int, Field(ge=0, le=604_800)]
+Percent = Annotated[int, Field(ge=0, le=100)]
+
+#: Kubernetes' own structures, handed through as they are.
+Verbatim = dict[str, Any]
+VerbatimList = list[dict[str, Any]]
+Texts = dict[str, str]
+
+
+def size_bytes(quantity: str) -> int:
+    """Return a quantity of memory in bytes. Raises ValueError."""
+    match = re.fullmatch(r"([0-9]+(?:\.[0-9]+)?)(k|M|G|T|Ki|Mi|Gi|Ti)?", quantity)
+    if match is None:
+        raise ValueError(f"{quantity!r} is no quantity of memory; write it like 16Gi")
+    return int(float(match[1]) * _UNITS[match[2] or ""])
+
+
+def _memory(quantity: str) -> str:
+    size_bytes(quantity)
+    return quantity
+
+
+#: A quantity of memory: ``512Mi``, ``16Gi``, or bytes.
+Memory = Annotated[str, Field(pattern=r"^[0-9]+(\.[0-9]+)?(k|M|G|T|Ki|Mi|Gi|Ti)?$"), AfterValidator(_memory)]

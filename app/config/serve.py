@@ -1,0 +1,98 @@
+"""Serve's declarative configuration from Baton's: one application per model, one for the pipeline.
+
+The one place that decides what goes where (design decision 2): ``args`` carry what shapes deployments, ``user_config``
+what may change live, and the overrides of a deployment what Serve changes in place, such as a number of replicas.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from app.config.pipeline import PipelineSettings, PipelineShape
+
+#: The pipeline's Serve application.
+PIPELINE = "pipeline"
+
+#: Deployments of the pipeline application, besides the gateway.
+STAGES = ("guardrail", "retriever", "assembler", "postprocessor")
+
+LOGGING = {"encoding": "TEXT", "log_level": "INFO", "enable_access_log": False}
+
+
+@dataclass(frozen=True, slots=True)
+class ModelApplication:
+    """A model's Serve application: its engine as ``LLMConfig``, the environment and the deployment's options."""
+
+    name: str
+    engine: Mapping[str, Any]
+    env: Mapping[str, str] = field(default_factory=dict)
+    options: Mapping[str, Any] = field(default_factory=dict)
+
+
+def capacity(options: Mapping[str, Any]) -> int | None:
+    """Return how many jobs a deployment with these options takes: at work and waiting; ``None`` where it may be any.
+
+    The defaults are Serve's own: one replica, 5 ongoing requests, no bound on the queue.
+    """
+    queued = options.get("max_queued_requests", -1)
+    if queued < 0:
+        return None
+    autoscaling = options.get("autoscaling_config") or {}
+    replicas = autoscaling.get("max_replicas") or options.get("num_replicas") or 1
+    return int(replicas * options.get("max_ongoing_requests", 5) + queued)
+
+
+def applications(
+    models: Sequence[ModelApplication],
+    shape: PipelineShape,
+    settings: PipelineSettings,
+    runtime_env: Mapping[str, Any] | None = None,
+) -> list[dict[str, Any]]:
+    """Return the applications, the models' first. ``runtime_env`` is what all of them share."""
+    common = dict(runtime_env or {})
+    pipeline: dict[str, Any] = {
+        "name": PIPELINE,
+        "import_path": "app.main:build_pipeline",
+        "route_prefix": "/",
+        "args": _without_options(shape.model_dump(mode="json", by_alias=True)),
+        "deployments": _deployments(models, shape, settings),
+    }
+    if common:
+        pipeline["runtime_env"] = common
+    return [_model_application(model, common) for model in models] + [pipeline]
+
+
+def _model_application(model: ModelApplication, common: Mapping[str, Any]) -> dict[str, Any]:
+    return {
+        "name": model.name,
+        "import_path": "app.main:build_model",
+        "route_prefix": None,
+        "args": dict(model.engine),
+        "runtime_env": {**common, "env_vars": {**common.get("env_vars", {}), **model.env}},
+        # Here, not in the engine: a change of num_replicas or of a limit then happens in place.
+        "deployments": [{"name": "generator", **model.options}],
+    }
+
+
+def _without_options(shape: dict[str, Any]) -> dict[str, Any]:
+    """Drop the options of deployments: as overrides they change in place, as ``args`` they restart the application."""
+    stages = {name: {**stage, "options": {}} for name, stage in shape["stages"].items()}
+    return {**shape, "stages": stages}
+
+
+def _deployments(
+    models: Sequence[ModelApplication], shape: PipelineShape, settings: PipelineSettings
+) -> list[dict[str, Any]]:
+    live = settings.model_dump(mode="json", by_alias=True)
+    options = {model.name: model.options for model in models}
+    known = {name: capacity(options[model.application]) for name, model in shape.models.items()}
+    found = {name: jobs for name, jobs in known.items() if jobs is not None}
+    live["modelCapacity"] = found | live["modelCapacity"]
+    deployments = [{"name": "gateway", "user_config": live, **shape.stages.gateway.options}]
+    for name in STAGES:
+        stage = getattr(shape.stages, name)
+        if stage.placement == "deployment":
+            deployments.append({"name": name, "user_config": live[name], **stage.options})
+    return deployments

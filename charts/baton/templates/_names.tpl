@@ -1,0 +1,73 @@
+{{/* Names, labels and the image. All of them take the root context. */}}
+
+{{- define "baton.name" -}}
+{{- .Values.nameOverride | default .Chart.Name -}}
+{{- end -}}
+
+{{- define "baton.fullname" -}}
+{{- if .Values.fullnameOverride -}}
+{{- .Values.fullnameOverride -}}
+{{- else if contains (include "baton.name" .) .Release.Name -}}
+{{- .Release.Name -}}
+{{- else -}}
+{{- printf "%s-%s" .Release.Name (include "baton.name" .) -}}
+{{- end -}}
+{{- end -}}
+
+{{/* Labels that select, and the only ones on the Ray cluster's pods: they never change with the chart (case C01). */}}
+{{- define "baton.selectorLabels" -}}
+app.kubernetes.io/name: {{ include "baton.name" . | trunc 63 | trimSuffix "-" }}
+app.kubernetes.io/instance: {{ .Release.Name }}
+{{- end -}}
+
+{{- define "baton.labels" -}}
+{{ include "baton.selectorLabels" . }}
+app.kubernetes.io/version: {{ .Chart.AppVersion | replace "+" "_" | trunc 63 | trimSuffix "-" | quote }}
+app.kubernetes.io/managed-by: {{ .Release.Service }}
+helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" | trunc 63 | trimSuffix "-" }}
+{{- with .Values.commonLabels }}
+{{ toYaml . }}
+{{- end }}
+{{- end -}}
+
+{{/* The metadata of an object beside the Ray cluster: (list root suffix annotations). */}}
+{{- define "baton.metadata" -}}
+{{- $root := index . 0 -}}
+{{- $annotations := include "baton.filled" (list (index . 2) ($root.Values.commonAnnotations | default dict)) | fromJson -}}
+name: {{ include "baton.fullname" $root }}{{ with index . 1 }}-{{ . }}{{ end }}
+namespace: {{ $root.Release.Namespace }}
+labels:
+  {{- include "baton.labels" $root | nindent 2 }}
+{{- with $annotations }}
+annotations:
+  {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- end -}}
+
+{{- define "baton.image" -}}
+{{- $root := index . 0 -}}
+{{- $image := (index . 1).image -}}
+{{- if $image.digest -}}
+{{- printf "%s@%s" $image.repository $image.digest -}}
+{{- else -}}
+{{- printf "%s:%s" $image.repository ($image.tag | default $root.Chart.AppVersion) -}}
+{{- end -}}
+{{- end -}}
+
+{{- define "baton.serviceAccountName" -}}
+{{- $account := (index . 1).serviceAccount -}}
+{{- $account.name | default (ternary (include "baton.fullname" (index . 0)) "default" $account.create) -}}
+{{- end -}}
+
+{{- define "baton.pullSecrets" -}}
+{{- $secrets := list -}}
+{{- range .image.pullSecrets -}}
+{{- $secrets = append $secrets (kindIs "map" . | ternary . (dict "name" .)) -}}
+{{- end -}}
+{{- toJson $secrets -}}
+{{- end -}}
+
+{{/* Names of Services that KubeRay makes for the RayService. */}}
+{{- define "baton.serveService" -}}{{ include "baton.fullname" . }}-serve-svc{{- end -}}
+{{- define "baton.headService" -}}{{ include "baton.fullname" . }}-head-svc{{- end -}}
+{{- define "baton.url" -}}http://{{ include "baton.serveService" . }}.{{ .Release.Namespace }}.svc:8000{{- end -}}

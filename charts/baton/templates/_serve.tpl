@@ -1,0 +1,83 @@
+{{/*
+serveConfigV2 from the complete values. app/config/chart/serve.py does the same in Python, and a test holds them equal.
+It is JSON inside YAML: every string is quoted, so no reader takes "no", "1e5" or "0123" for something else (case C05).
+*/}}
+
+{{/* Jobs that a deployment takes, at work and waiting; empty: any number. Serve's own defaults are 1, 5 and -1. */}}
+{{- define "baton.capacity" -}}
+{{- $queued := hasKey . "max_queued_requests" | ternary .max_queued_requests -1 | int -}}
+{{- if ge $queued 0 -}}
+{{- $replicas := (.autoscaling_config | default dict).max_replicas | default .num_replicas | default 1 -}}
+{{- add (mul (int $replicas) (int (.max_ongoing_requests | default 5))) $queued -}}
+{{- end -}}
+{{- end -}}
+
+{{/* (list name options userConfig): one entry of `deployments`. */}}
+{{- define "baton.deployment" -}}
+{{- $found := deepCopy (index . 1) -}}
+{{- $_ := set $found "name" (index . 0) -}}
+{{- if index . 2 -}}{{- $_ := set $found "user_config" (index . 2) -}}{{- end -}}
+{{- toJson $found -}}
+{{- end -}}
+
+{{- define "baton.modelApplication" -}}
+{{- $name := index . 0 -}}{{- $model := index . 1 -}}{{- $common := index . 2 -}}
+{{- $env := include "baton.filled" (list ($common.env_vars | default dict) $model.env) | fromJson -}}
+{{- $runtime := set (deepCopy $common) "env_vars" $env -}}
+{{- $deployment := include "baton.deployment" (list "generator" $model.options nil) | fromJson -}}
+{{- dict "name" (printf "model-%s" $name) "import_path" "app.main:build_model" "route_prefix" nil "args" $model.engine
+  "runtime_env" $runtime "deployments" (list $deployment) | toJson -}}
+{{- end -}}
+
+{{/* The stages' options with the replicas that open the index pinned to nodes that mount it. */}}
+{{- define "baton.stageOptions" -}}
+{{- $stages := .pipeline.stages -}}
+{{- $options := dict -}}
+{{- range $name, $stage := $stages -}}{{- $_ := set $options $name (deepCopy $stage.options) -}}{{- end -}}
+{{- if include "baton.hasIndex" . -}}
+{{- $holder := eq $stages.retriever.placement "deployment" | ternary "retriever" "gateway" -}}
+{{- $actor := (get $options $holder).ray_actor_options | default dict -}}
+{{- $_ := set $actor "resources" (set ($actor.resources | default dict) "baton-index" 0.001) -}}
+{{- $_ := set (get $options $holder) "ray_actor_options" $actor -}}
+{{- end -}}
+{{- toJson $options -}}
+{{- end -}}
+
+{{- define "baton.pipelineApplication" -}}
+{{- $values := . -}}
+{{- $options := include "baton.stageOptions" $values | fromJson -}}
+{{- $args := deepCopy $values.pipeline -}}
+{{- range $name, $stage := $args.stages -}}{{- $_ := set $stage "options" dict -}}{{- end -}}
+{{- $served := dict -}}{{- $known := dict -}}
+{{- range $name, $model := $values.models -}}
+{{- $_ := set $served $name (omit $model "engine" "env" "options" | merge (dict "application" (printf "model-%s" $name))) -}}
+{{- with include "baton.capacity" $model.options -}}{{- $_ := set $known $name (int .) -}}{{- end -}}
+{{- end -}}
+{{- $_ := set $args "models" $served -}}
+{{- $settings := deepCopy $values.settings -}}
+{{- $_ := set $settings "modelCapacity" (include "baton.filled" (list $known $settings.modelCapacity) | fromJson) -}}
+{{- $deployments := list (include "baton.deployment" (list "gateway" $options.gateway $settings) | fromJson) -}}
+{{- range $name := list "guardrail" "retriever" "assembler" "postprocessor" -}}
+{{- if eq (get $args.stages $name).placement "deployment" -}}
+{{- $entry := include "baton.deployment" (list $name (get $options $name) (get $settings $name)) | fromJson -}}
+{{- $deployments = append $deployments $entry -}}
+{{- end -}}
+{{- end -}}
+{{- $application := dict "name" "pipeline" "import_path" "app.main:build_pipeline" "route_prefix" "/" "args" $args
+  "deployments" $deployments -}}
+{{- if $values.runtimeEnv -}}{{- $_ := set $application "runtime_env" $values.runtimeEnv -}}{{- end -}}
+{{- toJson $application -}}
+{{- end -}}
+
+{{- define "baton.serveConfig" -}}
+{{- $values := . -}}
+{{- $applications := list -}}
+{{- range $name, $model := $values.models -}}
+{{- $application := include "baton.modelApplication" (list $name $model $values.runtimeEnv) | fromJson -}}
+{{- $applications = append $applications $application -}}
+{{- end -}}
+{{- $applications = append $applications (include "baton.pipelineApplication" $values | fromJson) -}}
+{{- dict "proxy_location" "EveryNode" "http_options" (dict "host" "0.0.0.0" "port" 8000)
+  "logging_config" (dict "encoding" "TEXT" "log_level" "INFO" "enable_access_log" false)
+  "applications" $applications | toPrettyJson -}}
+{{- end -}}

@@ -1,0 +1,77 @@
+"""Writes what the chart derives from the Pydantic models: values.schema.json, files/defaults.yaml and README.md."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from app.config.chart.objects import CollectionValues
+from app.config.chart.pods import WorkerGroup
+from app.config.chart.values import ChartValues, ModelValues
+from app.config.deployment_options import DEPRECATED, AutoscalingOptions
+from app.config.environment import COMMON, PODS
+
+ROOT = Path(__file__).resolve().parents[1]
+CHART = ROOT / "charts" / "baton"
+_BANNER = "# Written by `make generate` from app/config/chart; change the models, not this file.\n"
+
+
+def schema() -> dict[str, Any]:
+    """Return the values' schema, closed, in the draft that every Helm knows."""
+    raw = ChartValues.model_json_schema(by_alias=True)
+    raw["$schema"] = "http://json-schema.org/draft-07/schema#"
+    raw["title"] = "Values of the chart baton"
+    # A parent chart hands both down.
+    raw["properties"]["global"] = {"type": "object", "description": "Values of a parent chart; not read."}
+    raw["properties"]["enabled"] = {"type": "boolean", "description": "A parent chart's condition; not read."}
+    found: dict[str, Any] = _plain(raw)
+    return found
+
+
+def _plain(node: Any) -> Any:
+    """Drop what only repeats (titles, defaults), and let deprecated options pass on to the sentence about them."""
+    if isinstance(node, list):
+        return [_plain(value) for value in node]
+    if not isinstance(node, dict):
+        return node
+    kept = {
+        key: {name: _plain(value) for name, value in node[key].items()}
+        if key in {"properties", "$defs"}
+        else _plain(value)
+        for key, value in node.items()
+        if key not in {"default", "format"}
+        and not (key == "title" and isinstance(value, str) and "$schema" not in node)
+    }
+    properties = kept.get("properties", {})
+    if "autoscaling_config" in properties or "target_ongoing_requests" in properties:
+        for name, instead in DEPRECATED.items():
+            properties.setdefault(name, {"description": f"Deprecated: use {instead}."})
+    return kept
+
+
+def defaults() -> dict[str, Any]:
+    """Return the defaults that templates fill in."""
+    return {
+        "values": _dump(ChartValues()),
+        "workerGroup": _dump(WorkerGroup(name="x")) | {"name": ""},
+        "model": {key: value for key, value in _dump(ModelValues(engine={})).items() if key != "engine"},
+        "collection": {key: value for key, value in _dump(CollectionValues(path="x")).items() if key != "path"},
+        "autoscaling": AutoscalingOptions().model_dump(exclude_none=True),
+        "environment": {**COMMON, **PODS},
+    }
+
+
+def _dump(model: Any) -> dict[str, Any]:
+    found: dict[str, Any] = model.model_dump(mode="json", by_alias=True, exclude_none=True)
+    return found
+
+
+def files() -> dict[Path, str]:
+    """Return every derived file of the chart with its text."""
+    return {
+        CHART / "values.schema.json": json.dumps(schema(), indent=1, ensure_ascii=False, sort_keys=True) + "\n",
+        CHART / "files" / "defaults.yaml": _BANNER + yaml.safe_dump(defaults(), allow_unicode=True, width=120),
+    }

@@ -1,0 +1,30 @@
+"""`make generate` writes every generated file; with `--check` (`make verify`) it only says which ones differ."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+from scripts import chart_files
+
+ROOT = Path(__file__).resolve().parents[1]
+
+
+def main(arguments: list[str]) -> int:
+    """Return 0 where all files are as they should be (after writing them), 1 where `--check` found one that is not."""
+    wanted = chart_files.files()
+    stale = [path for path, text in wanted.items() if not path.exists() or path.read_text(encoding="utf-8") != text]
+    for path in stale:
+        if "--check" in arguments:
+            print(
+                f"{path.relative_to(ROOT)} differs from what it is generated from: run `make generate`", file=sys.stderr
+            )
+        else:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(wanted[path], encoding="utf-8")
+            print(f"wrote {path.relative_to(ROOT)}")
+    return 1 if stale and "--check" in arguments else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
