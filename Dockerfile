@@ -52,7 +52,6 @@ ENV PATH=/opt/venv/bin:$PATH \
     PYTHONPATH=/opt/baton/app/ops/python_start:/opt/baton \
     PYTHONDONTWRITEBYTECODE=1 \
     HOME=/tmp \
-    HF_HOME=/data/huggingface \
     RAY_USAGE_STATS_ENABLED=0 \
     VLLM_NO_USAGE_STATS=1
 WORKDIR /opt/baton

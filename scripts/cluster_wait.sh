@@ -6,10 +6,11 @@ namespace=$1 release=$2 started=$SECONDS
 kubectl=(kubectl --context "kind-${CLUSTER:-baton}" --namespace "$namespace")
 mine="app.kubernetes.io/instance=$release"
 
-# One line: pods by phase, Serve's applications by status. The new cluster's where one is being made, else the active one's.
+# One line: pods by phase, Jobs that are not done, Serve's applications by status. The new cluster's where one is being made, else the active one's.
 progress() {
   "${kubectl[@]}" get pods -l ray.io/cluster -o 'jsonpath={range .items[*]}{.metadata.labels.ray\.io/node-type}{"="}{.status.phase}{"\n"}{end}' |
     sort | uniq -c | awk '{printf "%s x%s  ", $2, $1}'
+  "${kubectl[@]}" get jobs -l "$mine" -o 'jsonpath={range .items[?(@.status.succeeded!=1)]}{"job "}{.metadata.name}{"  "}{end}'
   local state
   for state in pending active; do
     "${kubectl[@]}" get rayservice -l "$mine" -o go-template='{{range .items}}{{with .status}}{{with .'$state'ServiceStatus}}{{range $name, $app := .applicationStatuses}}{{$name}}={{$app.status}} {{end}}{{end}}{{end}}{{end}}'
@@ -17,7 +18,11 @@ progress() {
 }
 
 is_ready() {
-  [ "$("${kubectl[@]}" get rayservice -l "$mine" -o 'jsonpath={.items[*].status.conditions[?(@.type=="Ready")].status}')" = True ]
+  # Jobs that index collections begin once the gateway answers.
+  [ -z "$("${kubectl[@]}" get jobs -l "$mine" -o 'jsonpath={.items[?(@.status.succeeded!=1)].metadata.name}')" ] || return 1
+  local said
+  said=$("${kubectl[@]}" get rayservice -l "$mine" -o 'jsonpath={range .items[*]}{.metadata.generation}={.status.observedGeneration} {.status.conditions[?(@.type=="Ready")].status}{end}')
+  [[ $said =~ ^([0-9]+)=([0-9]+)\ True$ ]] && [ "${BASH_REMATCH[1]}" = "${BASH_REMATCH[2]}" ]
 }
 
 said=
