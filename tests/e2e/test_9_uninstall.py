@@ -9,9 +9,7 @@ PASSING = ("event", "lease", "endpoint", "podmetrics")
 
 def left():
     """Return what stands in the namespace."""
-    kinds = run(
-        "kubectl", "--context", "kind-baton", "api-resources", "--verbs=list", "--namespaced", "-o", "name"
-    ).split()
+    kinds = kubectl("api-resources", "--verbs=list", "--namespaced", "-o", "name").split()
     wanted = ",".join(kind for kind in kinds if not kind.startswith(PASSING))
     found = kubectl("get", wanted, "-o", "name", "--ignore-not-found", seconds=120).split()
     return sorted(set(found) - KEPT)
