@@ -1,5 +1,6 @@
 .DEFAULT_GOAL := help
-.PHONY: help setup run ask apply test test-unit test-app test-e2e bench bench-quick lint format clean image cluster-up cluster-down
+.PHONY: help setup run ask apply test test-unit test-chart test-app test-e2e generate verify bench bench-quick lint format clean
+.PHONY: image cluster-up cluster-down
 PYTHON := .venv/bin/python
 
 help:  ## Show the targets
@@ -17,10 +18,13 @@ ask: .venv/.run  ## Ask the running pipeline: make ask Q="What does the guardrai
 apply: .venv/.run  ## Send a changed configuration to the running pipeline: make apply ARGS="--config my.yaml"
 	@$(PYTHON) -m app.ops.apply $(ARGS)
 
-test: test-unit test-app  ## Run every test suite (sets itself up)
+test: test-unit test-chart test-app  ## Run every test suite (sets itself up)
 
 test-unit: .venv/.test  ## Stages, configuration, API: no Ray, seconds
 	$(PYTHON) -m pytest tests/unit
+
+test-chart: .venv/.test  ## The chart, its shapes and what it refuses: no cluster, half a minute
+	$(PYTHON) -m pytest tests/chart
 
 test-app: .venv/.test  ## The pipeline in a real Serve with the real small models: minutes
 	$(PYTHON) -m pytest tests/app
@@ -51,6 +55,12 @@ lint: .venv/.test  ## Formatting, lint rules and strict types
 format: .venv/.test  ## Format and mend what can be mended
 	.venv/bin/ruff format .
 	.venv/bin/ruff check --fix .
+
+generate: .venv/.test  ## Write what is generated: the chart's schema, values and README, the manifests
+	$(PYTHON) -m scripts.generate
+
+verify: .venv/.test  ## Fail where a generated file differs from what it is generated from
+	$(PYTHON) -m scripts.generate --check
 
 setup: .venv/.test  ## Install everything that running and testing need
 

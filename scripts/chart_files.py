@@ -13,6 +13,7 @@ from app.config.chart.pods import WorkerGroup
 from app.config.chart.values import ChartValues, ModelValues
 from app.config.deployment_options import DEPRECATED, AutoscalingOptions
 from app.config.environment import COMMON, PODS
+from scripts import chart_values
 
 ROOT = Path(__file__).resolve().parents[1]
 CHART = ROOT / "charts" / "baton"
@@ -28,6 +29,16 @@ def schema() -> dict[str, Any]:
     raw["properties"]["global"] = {"type": "object", "description": "Values of a parent chart; not read."}
     raw["properties"]["enabled"] = {"type": "boolean", "description": "A parent chart's condition; not read."}
     found: dict[str, Any] = _plain(raw)
+    for properties, name in (
+        (found["properties"], "models"),
+        (found["properties"], "collections"),
+        (found["$defs"]["ChartSettings"]["properties"], "profiles"),
+    ):
+        # A later values file takes an entry out with null.
+        entries = properties[name]["patternProperties"]
+        properties[name]["patternProperties"] = {
+            pattern: {"anyOf": [entry, {"type": "null"}]} for pattern, entry in entries.items()
+        }
     return found
 
 
@@ -45,6 +56,8 @@ def _plain(node: Any) -> Any:
         if key not in {"default", "format"}
         and not (key == "title" and isinstance(value, str) and "$schema" not in node)
     }
+    if "patternProperties" in kept:
+        kept["additionalProperties"] = False
     properties = kept.get("properties", {})
     if "autoscaling_config" in properties or "target_ongoing_requests" in properties:
         for name, instead in DEPRECATED.items():
@@ -69,9 +82,18 @@ def _dump(model: Any) -> dict[str, Any]:
     return found
 
 
+def readme() -> str:
+    """Return the chart's README: its text, with the tables of values put in."""
+    return (
+        (ROOT / "scripts" / "chart_readme.md").read_text(encoding="utf-8").replace("{{values}}", chart_values.table())
+    )
+
+
 def files() -> dict[Path, str]:
     """Return every derived file of the chart with its text."""
     return {
         CHART / "values.schema.json": json.dumps(schema(), indent=1, ensure_ascii=False, sort_keys=True) + "\n",
+        CHART / "values.yaml": chart_values.values_yaml(),
+        CHART / "README.md": readme(),
         CHART / "files" / "defaults.yaml": _BANNER + yaml.safe_dump(defaults(), allow_unicode=True, width=120),
     }

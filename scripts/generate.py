@@ -5,17 +5,23 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-from scripts import chart_files
+from scripts import chart_files, manifests
 
 ROOT = Path(__file__).resolve().parents[1]
 
 
 def main(arguments: list[str]) -> int:
     """Return 0 where all files are as they should be (after writing them), 1 where `--check` found one that is not."""
-    wanted = chart_files.files()
+    # The chart's own files first: the manifests are rendered from them.
+    stale = write(chart_files.files(), "--check" in arguments) + write(manifests.files(), "--check" in arguments)
+    return 1 if stale and "--check" in arguments else 0
+
+
+def write(wanted: dict[Path, str], only_check: bool) -> list[Path]:
+    """Write the files that differ, or only name them; return them."""
     stale = [path for path, text in wanted.items() if not path.exists() or path.read_text(encoding="utf-8") != text]
     for path in stale:
-        if "--check" in arguments:
+        if only_check:
             print(
                 f"{path.relative_to(ROOT)} differs from what it is generated from: run `make generate`", file=sys.stderr
             )
@@ -23,7 +29,7 @@ def main(arguments: list[str]) -> int:
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_text(wanted[path], encoding="utf-8")
             print(f"wrote {path.relative_to(ROOT)}")
-    return 1 if stale and "--check" in arguments else 0
+    return stale
 
 
 if __name__ == "__main__":

@@ -130,9 +130,9 @@ class UpgradeValues(Config):
     cluster_deletion_delay_seconds: Seconds = 600
     """How long the old cluster finishes its requests; not less than settings.limits.maxTimeoutSeconds."""
     drain_seconds: Annotated[int, Field(ge=0, le=3600)] = 60
-    """How long a Ray node that stops lets its replicas finish."""
+    """How long a Ray node that stops lets its replicas finish. A change replaces the cluster."""
     termination_grace_period_seconds: Annotated[int, Field(ge=1, le=7200)] = 120
-    """When a stopping pod is killed; more than drainSeconds."""
+    """When a stopping pod is killed; more than drainSeconds. A change replaces the cluster."""
     initializing_timeout_seconds: Seconds = 7200
     """How long a first start may take; after it KubeRay gives up for good. 0: no limit."""
 

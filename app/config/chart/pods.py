@@ -180,8 +180,8 @@ class ServiceAccountValues(Config):
 class AutoscalerValues(Config):
     """Ray's autoscaler, which adds and removes worker pods by what replicas ask for."""
 
-    enabled: bool = False
-    """Whether it runs, as a sidecar of the head."""
+    enabled: bool = True
+    """Whether it runs, as a sidecar of the head. Without it a group has `replicas` pods for good."""
     version: Literal["v1", "v2"] = "v2"
     """Version of the autoscaler."""
     idle_timeout_seconds: Seconds = 300

@@ -15,7 +15,9 @@ _INDEX_SHARE = 0.001
 
 def serve_config(values: ChartValues) -> dict[str, Any]:
     """Return Serve's declarative configuration for completed values. Raises ConfigError."""
-    models = [ModelApplication(f"model-{name}", m.engine, m.env, m.options) for name, m in values.models.items()]
+    models = [
+        ModelApplication(f"model-{name}", m.engine, m.env, m.options) for name, m in sorted(values.models.items())
+    ]
     shape = pipeline_shape(values)
     settings = PipelineSettings.parse(values.settings.model_dump(by_alias=True), "settings")
     settings.gateway(shape)

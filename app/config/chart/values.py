@@ -158,13 +158,28 @@ def completed(raw: Mapping[str, Any], starter: Mapping[str, Any]) -> ChartValues
     known = {key: value for key, value in raw.items() if key not in {"global", "enabled"}}
     if not known.get("models"):
         known["models"] = starter
-    values = ChartValues.parse(known, "values")
+    defaults = ChartValues().model_dump(mode="json", by_alias=True, exclude_none=True)
+    values = ChartValues.parse(filled(defaults, known), "values")
     models = {name: _with_options(model) for name, model in values.models.items()}
     settings = values.settings
     if not settings.profiles and len(models) == 1:
         profile = ProfileConfig(model=next(iter(models)))
         settings = settings.model_copy(update={"profiles": {settings.default_profile: profile}})
     return values.model_copy(update={"models": models, "settings": settings})
+
+
+def filled(defaults: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:
+    """Return ``given`` with what it lacks, at every depth that ``defaults`` knows; ``null`` lacks its value.
+
+    Requests and limits are taken or left as a whole: a limit that somebody left out is meant to be none.
+    """
+    out = {key: value for key, value in given.items() if value is not None}
+    for key, value in defaults.items():
+        if key not in out:
+            out[key] = value
+        elif key != "resources" and isinstance(value, Mapping) and isinstance(out[key], Mapping):
+            out[key] = filled(value, out[key])
+    return out
 
 
 def _with_options(model: ModelValues) -> ModelValues:

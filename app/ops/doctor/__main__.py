@@ -38,7 +38,6 @@ CHECKS: tuple[Check, ...] = (
     check_pod_security,
     check_secrets,
     check_image,
-    check_hub,
 )
 
 
@@ -62,7 +61,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def examine(values: ChartValues, cluster: Cluster, cache: Path | None = None) -> list[Finding]:
     """Return what all checks find. What may not be read is a warning of its own."""
     findings: list[Finding] = []
-    checks: tuple[Check, ...] = (*CHECKS, partial(check_cache, folder=cache))
+    checks: tuple[Check, ...] = (*CHECKS, partial(check_hub, folder=cache), partial(check_cache, folder=cache))
     for check in checks:
         try:
             findings.extend(check(values, cluster))

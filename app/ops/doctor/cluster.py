@@ -136,6 +136,6 @@ def connect(namespace: str, release: str, context: str | None = None) -> Cluster
             config.load_incluster_config(client_configuration=settings)
         except config.ConfigException:
             raise ConfigError(
-                f"No cluster to look at: {outside}. Set KUBECONFIG, name a context with --context, or run inside a pod."
+                f"No cluster to look at: {str(outside).rstrip('.')}. Set KUBECONFIG, name a context with --context, or run inside a pod."
             ) from None
     return Cluster(client.ApiClient(settings), namespace, release)

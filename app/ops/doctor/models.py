@@ -54,6 +54,8 @@ def models(values: ChartValues) -> list[Model]:
 
 def check_cache(values: ChartValues, cluster: Cluster, folder: Path | None = None) -> Iterator[Finding]:
     """Compare the room for model files with what they take. ``folder``: the cache, where it is mounted here."""
+    if values.model_cache.offline:
+        return  # nothing is fetched: what has to be there is looked for by check_hub
     fetched = {model.source: model for model in models(values) if not is_path(model.source)}
     for extra in values.model_cache.preload.models:
         fetched.setdefault(extra, Model("modelCache.preload.models", extra))
@@ -70,16 +72,15 @@ def check_cache(values: ChartValues, cluster: Cluster, folder: Path | None = Non
         yield from _compare(values, cluster, folder, needed, told)
 
 
-def check_hub(values: ChartValues, cluster: Cluster) -> Iterator[Finding]:
-    """Ask the model hub or its mirror for an answer, where a model has to come from there."""
+def check_hub(values: ChartValues, cluster: Cluster, folder: Path | None = None) -> Iterator[Finding]:
+    """Ask the model hub or its mirror for an answer, where a model has to come from there. ``folder`` as above."""
     del cluster
     wanted = sorted({model.source for model in models(values) if not is_path(model.source)})
     if not wanted:
         yield ok("model hub", "every model is a path: no hub is needed")
         return
     if values.model_cache.offline:
-        where = values.model_cache.mount_path
-        yield ok("model hub", f"never asked (modelCache.offline): {', '.join(wanted)} must lie in the cache at {where}")
+        yield _offline(values, wanted, folder)
         return
     url = values.model_cache.mirror or values.env.get("HF_ENDPOINT") or HUB
     try:
@@ -93,6 +94,18 @@ def check_hub(values: ChartValues, cluster: Cluster) -> Iterator[Finding]:
         )
         return
     yield ok("model hub", f"{url} answers ({status})")
+
+
+def _offline(values: ChartValues, wanted: Sequence[str], folder: Path | None) -> Finding:
+    missing = [source for source in wanted if folder is not None and not _is_cached(folder, source)]
+    if missing:
+        return fault(
+            "model hub",
+            f"modelCache.offline is set, and {', '.join(missing)} does not lie in the cache {folder}",
+            f"fetch it: HF_HUB_CACHE={folder}/hub huggingface-cli download {missing[0]}, or name folders as models",
+        )
+    where = values.model_cache.mount_path
+    return ok("model hub", f"never asked (modelCache.offline): {', '.join(wanted)} must lie in the cache at {where}")
 
 
 def check_parallelism(values: ChartValues, cluster: Cluster) -> Iterator[Finding]:

@@ -274,6 +274,15 @@ def test_a_hub_that_does_not_answer(examine):
     assert examine(modelCache=cache | {"offline": True}) == (0, [])
 
 
+def test_an_offline_cache_has_to_hold_the_models(examine, tmp_path):
+    cache = {"kind": "claim", "offline": True, "claim": {"accessMode": "ReadWriteOnce"}}
+    told = only(examine("--cache", str(tmp_path), modelCache=cache)[1])
+    assert "BAAI/bge-m3, meta-llama/Llama-3.1-70B-Instruct does not lie in the cache" in told
+    for name in ("models--meta-llama--Llama-3.1-70B-Instruct", "models--BAAI--bge-m3"):
+        (tmp_path / "hub" / name / "snapshots" / "1").mkdir(parents=True)
+    assert examine("--cache", str(tmp_path), modelCache=cache) == (0, [])
+
+
 def test_paths_need_no_hub(examine):
     path = "/models/llama"
     cache = {"kind": "claim", "mirror": "http://127.0.0.1:9", "claim": {"accessMode": "ReadWriteOnce"}}

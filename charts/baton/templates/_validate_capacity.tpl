@@ -1,0 +1,125 @@
+{{/* Whether what Serve may start finds room in the worker groups. */}}
+
+{{/* Pods that a group may have. Takes (list values group). */}}
+{{- define "baton.pods" -}}
+{{- $group := index . 1 -}}
+{{- mul (int ((index . 0).autoscaling.enabled | ternary $group.maxReplicas $group.replicas)) (int $group.numOfHosts) -}}
+{{- end -}}
+
+{{/* Replicas that a deployment may have. Takes its options. */}}
+{{- define "baton.replicas" -}}
+{{- $autoscaling := .autoscaling_config | default dict -}}
+{{- $autoscaling.max_replicas | default .num_replicas | default 1 | int -}}
+{{- end -}}
+
+{{/* GPUs of one replica of a model. Takes its engine. */}}
+{{- define "baton.gpus" -}}
+{{- $kwargs := .engine_kwargs | default dict -}}
+{{- $world := mul (int ($kwargs.tensor_parallel_size | default 1)) (int ($kwargs.pipeline_parallel_size | default 1)) -}}
+{{- $placement := .placement_group_config | default dict -}}
+{{- if $placement.bundles -}}
+{{- $total := 0.0 -}}
+{{- range $placement.bundles -}}{{- $total = addf $total (float64 (.GPU | default 0)) -}}{{- end -}}
+{{- $total -}}
+{{- else if $placement.bundle_per_worker -}}
+{{- mulf (float64 $world) (float64 ($placement.bundle_per_worker.GPU | default 0)) -}}
+{{- else -}}
+{{- $world -}}
+{{- end -}}
+{{- end -}}
+
+{{- define "baton.check.capacity" -}}
+{{- $values := index . 1 -}}
+{{- $wanted := 0.0 -}}{{- $there := 0.0 -}}
+{{- range $values.workerGroups -}}
+{{- $there = addf $there (mulf (float64 .gpus) (float64 (include "baton.pods" (list $values .)))) -}}
+{{- end -}}
+{{- $parts := list -}}
+{{- range $name, $model := $values.models -}}
+{{- include "baton.check.model" (list $values $name $model) -}}
+{{- $gpus := mulf (include "baton.gpus" $model.engine | float64) (include "baton.replicas" $model.options | float64) -}}
+{{- $wanted = addf $wanted $gpus -}}
+{{- if $gpus -}}{{- $parts = append $parts (printf "models.%s %v" $name $gpus) -}}{{- end -}}
+{{- end -}}
+{{- range $name, $stage := $values.pipeline.stages -}}
+{{- $gpus := mulf (float64 (($stage.options.ray_actor_options | default dict).num_gpus | default 0)) (include "baton.replicas" $stage.options | float64) -}}
+{{- $wanted = addf $wanted $gpus -}}
+{{- if $gpus -}}{{- $parts = append $parts (printf "pipeline.stages.%s %v" $name $gpus) -}}{{- end -}}
+{{- end -}}
+{{- if gt $wanted $there }}
+- Serve may start replicas with {{ $wanted }} GPUs in all ({{ join ", " $parts }}), and the workerGroups have {{ $there }} at most{{ if not $values.autoscaling.enabled }} (autoscaling is off, so `replicas` counts){{ end }}: lower max_replicas, or raise the groups' pods.
+{{- end -}}
+{{- include "baton.check.cpus" $values -}}
+{{- end -}}
+
+{{/* (list values name model): GPU kind, placement and ceiling of one model. */}}
+{{- define "baton.check.model" -}}
+{{- $values := index . 0 -}}{{- $name := index . 1 -}}{{- $engine := (index . 2).engine -}}
+{{- $gpus := include "baton.gpus" $engine | float64 -}}
+{{- $replicas := include "baton.replicas" (index . 2).options | int -}}
+{{- $kind := $engine.accelerator_type | default "" -}}
+{{- $strategy := ($engine.placement_group_config | default dict).strategy | default "PACK" -}}
+{{- $kinds := list -}}{{- $largest := 0 -}}{{- $total := 0.0 -}}{{- $room := 0 -}}
+{{- range $values.workerGroups -}}
+{{- if .accelerator -}}{{- $kinds = append $kinds .accelerator -}}{{- end -}}
+{{- if and .gpus (or (not $kind) (eq $kind .accelerator)) -}}
+{{- $pods := include "baton.pods" (list $values .) | int -}}
+{{- $largest = max $largest (int .gpus) -}}
+{{- $total = addf $total (mulf (float64 .gpus) (float64 $pods)) -}}
+{{- if $gpus -}}{{- $room = add $room (mul (divf (float64 .gpus) $gpus | floor | int) $pods) -}}{{- end -}}
+{{- end -}}
+{{- end -}}
+{{- if $gpus -}}
+{{- if and $kind (not (has $kind $kinds)) }}
+- models.{{ $name }}.engine.accelerator_type is {{ $kind }}, and no worker group has it as its accelerator{{ with $kinds }} (they have {{ join ", " . }}){{ end }}: set workerGroups[].accelerator, or accelerator_type to null.
+{{- else if gt $gpus $total }}
+- models.{{ $name }}: one replica takes {{ $gpus }} GPUs (tensor times pipeline parallel), and the workerGroups have {{ $total }} at most: make it smaller, or give them more pods or GPUs.
+{{- else if and (eq $strategy "STRICT_PACK") (gt $gpus (float64 $largest)) }}
+- models.{{ $name }}: one replica takes {{ $gpus }} GPUs and its placement_group_config.strategy is STRICT_PACK, on one node, while a pod has {{ $largest }}: use PACK to span pods, or larger pods.
+{{- else -}}
+{{- if or (gt $gpus (float64 $largest)) (eq $room 0) -}}{{- $room = divf $total $gpus | floor | int -}}{{- end -}}
+{{- if gt $replicas (int $room) }}
+- models.{{ $name }}: Serve may start {{ $replicas }} replicas of {{ $gpus }} GPUs each, and the workerGroups hold {{ $room }}{{ if not $values.autoscaling.enabled }} (autoscaling is off, so `replicas` counts){{ end }}: lower max_replicas, or raise the groups' pods.
+{{- end -}}
+{{- end -}}
+{{- end -}}
+{{- end -}}
+
+{{/* CPUs that Ray hands out in a pod: what logicalCpus says, else the container's, rounded up. */}}
+{{- define "baton.cpus" -}}
+{{- $resources := .resources -}}
+{{- $text := ($resources.limits | default dict).cpu | default ($resources.requests | default dict).cpu | default "0" | toString -}}
+{{- if not (kindIs "invalid" .logicalCpus) -}}
+{{- int .logicalCpus -}}
+{{- else if hasSuffix "m" $text -}}
+{{- divf (trimSuffix "m" $text | float64) 1000.0 | ceil | int -}}
+{{- else -}}
+{{- float64 $text | ceil | int -}}
+{{- end -}}
+{{- end -}}
+
+{{- define "baton.check.cpus" -}}
+{{- $there := include "baton.cpus" .head | float64 -}}
+{{- $values := . -}}
+{{- range .workerGroups -}}
+{{- $there = addf $there (mulf (include "baton.cpus" . | float64) (include "baton.pods" (list $values .) | float64)) -}}
+{{- end -}}
+{{- $wanted := 0.0 -}}
+{{- range $name, $stage := .pipeline.stages -}}
+{{- if eq ($stage.placement | default "deployment") "deployment" -}}
+{{- $cpus := ($stage.options.ray_actor_options | default dict).num_cpus -}}
+{{- $wanted = addf $wanted (mulf (float64 (kindIs "invalid" $cpus | ternary 1 $cpus)) (include "baton.replicas" $stage.options | float64)) -}}
+{{- end -}}
+{{- end -}}
+{{- range $name, $model := .models -}}
+{{- $cpus := 1.0 -}}
+{{- with ($model.engine.placement_group_config | default dict).bundles -}}
+{{- $cpus = 0.0 -}}
+{{- range . -}}{{- $cpus = addf $cpus (float64 (.CPU | default 0)) -}}{{- end -}}
+{{- end -}}
+{{- $wanted = addf $wanted (mulf $cpus (include "baton.replicas" $model.options | float64)) -}}
+{{- end -}}
+{{- if gt $wanted $there }}
+- Serve may start replicas with {{ $wanted }} CPUs in all, and Ray hands out {{ $there }} at most: raise logicalCpus or the pods of a worker group, or lower num_cpus or max_replicas.
+{{- end -}}
+{{- end -}}

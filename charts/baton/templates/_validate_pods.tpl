@@ -1,0 +1,118 @@
+{{/* The pods: memory, parameters, volumes. Every check takes (list root values). */}}
+
+{{- define "baton.check.groups" -}}
+{{- $values := index . 1 -}}
+{{- include "baton.check.pod" (list "head" $values.head) -}}
+{{- if not $values.workerGroups }}
+- workerGroups is empty: name at least one group.
+{{- end -}}
+{{- range $values.workerGroups -}}
+{{- $place := printf "workerGroups %s" .name -}}
+{{- include "baton.check.pod" (list $place .) -}}
+{{- if or (lt (int .replicas) (int .minReplicas)) (gt (int .replicas) (int .maxReplicas)) }}
+- {{ $place }}: replicas {{ .replicas }} lies outside of minReplicas {{ .minReplicas }} to maxReplicas {{ .maxReplicas }}: change one of them.
+{{- end -}}
+{{- if and .accelerator (not .gpus) }}
+- {{ $place }}: accelerator is {{ .accelerator }} and gpus is 0: set gpus.
+{{- end -}}
+{{- $room := sub (include "baton.bytes" .sharedMemory | int64) (include "baton.bytes" .objectStore | int64) -}}
+{{- $handoff := $values.pipeline.handoff -}}
+{{- if and (eq $handoff.path "arena") (or .index (not (include "baton.hasIndex" $values))) (lt $room (int64 $handoff.slotBytes)) }}
+- {{ $place }}: sharedMemory {{ .sharedMemory }} leaves {{ $room }} bytes beside objectStore {{ .objectStore }}, and one slot of the hand-off takes pipeline.handoff.slotBytes {{ int64 $handoff.slotBytes }}: raise sharedMemory.
+{{- end -}}
+{{- end -}}
+{{- end -}}
+
+{{/* (list place pod) */}}
+{{- define "baton.check.pod" -}}
+{{- $place := index . 0 -}}{{- $pod := index . 1 -}}
+{{- $limits := $pod.resources.limits | default dict -}}{{- $requests := $pod.resources.requests | default dict -}}
+{{- $store := include "baton.bytes" $pod.objectStore | int64 -}}
+{{- $shared := include "baton.bytes" $pod.sharedMemory | int64 -}}
+{{- if gt $store $shared }}
+- {{ $place }}: objectStore {{ $pod.objectStore }} is larger than sharedMemory {{ $pod.sharedMemory }}, in which it lies: raise sharedMemory or lower objectStore.
+{{- end -}}
+{{- if lt $store 78643200 }}
+- {{ $place }}: objectStore {{ $pod.objectStore }} is less than Ray's least of 75Mi: raise it.
+{{- end -}}
+{{- if not $limits.memory }}
+- {{ $place }}: resources.limits.memory is missing, and Ray sizes itself by it: set it.
+{{- else -}}
+{{- $memory := include "baton.bytes" $limits.memory | int64 -}}
+{{- if ge $shared $memory }}
+- {{ $place }}: sharedMemory {{ $pod.sharedMemory }} counts as memory of the pod and leaves nothing of resources.limits.memory {{ $limits.memory }}: lower it or raise the limit.
+{{- end -}}
+{{- with $requests.memory -}}
+{{- if gt (include "baton.bytes" . | int64) $memory }}
+- {{ $place }}: resources.requests.memory {{ . }} is above resources.limits.memory {{ $limits.memory }}: lower it.
+{{- end -}}
+{{- end -}}
+{{- end -}}
+{{- range $name, $value := merge (dict) $limits $requests -}}
+{{- if contains "gpu" $name }}
+- {{ $place }}: resources name {{ $name }}: use gpus (and gpuResource), which the checks of capacity read.
+{{- end -}}
+{{- end -}}
+{{- $instead := dict "num-cpus" "logicalCpus" "num-gpus" "gpus" "memory" "resources.limits.memory" "resources" "gpus, accelerator and index" "labels" "rayLabels" "object-store-memory" "objectStore" "redis-password" "gcsFaultTolerance.passwordSecret" "redis-username" "gcsFaultTolerance.username" -}}
+{{- range $name, $value := $pod.rayStartParams -}}
+{{- with get $instead $name }}
+- {{ $place }}: rayStartParams.{{ $name }} is set by the chart: use {{ . }}.
+{{- end -}}
+{{- end -}}
+{{- end -}}
+
+{{- define "baton.check.index" -}}
+{{- $values := index . 1 -}}
+{{- if include "baton.hasIndex" $values -}}
+{{- $uri := $values.pipeline.store.uri -}}{{- $index := $values.index -}}
+{{- if not (hasPrefix (printf "%s/" $index.mountPath) (printf "%s/" $uri)) }}
+- pipeline.store.uri is {{ $uri }}, outside of the volume at index.mountPath {{ $index.mountPath }}: put it inside.
+{{- end -}}
+{{- $pods := 0 -}}
+{{- range $values.workerGroups -}}
+{{- if .index -}}{{- $pods = add $pods (include "baton.pods" (list $values .) | int) -}}{{- end -}}
+{{- end -}}
+{{- if eq (int $pods) 0 }}
+- No worker group mounts the index, and the retriever runs only where it is: set index: true on one with pods.
+{{- end -}}
+{{- if gt (int $pods) 1 -}}
+{{- if eq $index.kind "pod" }}
+- index.kind pod with {{ $pods }} pods that mount it would give each an index of its own: use claim, or set index: false on groups without the retriever.
+{{- else if and (hasPrefix "ReadWriteOnce" $index.claim.accessMode) (not $index.claim.singleNode) }}
+- index.claim.accessMode {{ $index.claim.accessMode }} serves one node, and {{ $pods }} pods mount the index: use ReadWriteMany, a store in object storage (pipeline.store.uri s3://…), index: false on groups without the retriever, or claim.singleNode on a cluster of one node.
+{{- end -}}
+{{- end -}}
+{{- end -}}
+{{- end -}}
+
+{{- define "baton.check.modelCache" -}}
+{{- $values := index . 1 -}}{{- $cache := $values.modelCache -}}
+{{- if and (eq $cache.kind "hostPath") (not (hasPrefix "/" $cache.hostPath)) }}
+- modelCache.kind hostPath needs modelCache.hostPath, a folder of the nodes.
+{{- end -}}
+{{- if and (eq $cache.kind "image") (not $cache.image.reference) }}
+- modelCache.kind image needs modelCache.image.reference.
+{{- end -}}
+{{- if and (eq $cache.kind "claim") (hasPrefix "ReadWriteOnce" $cache.claim.accessMode) (not $cache.claim.singleNode) }}
+- modelCache.claim.accessMode {{ $cache.claim.accessMode }} serves one node, and every pod mounts the cache: use ReadWriteMany or ReadOnlyMany, or claim.singleNode on a cluster of one node.
+{{- end -}}
+{{- if and $cache.preload.enabled (not (has $cache.kind (list "claim" "hostPath"))) }}
+- modelCache.preload needs somewhere to fetch to: set modelCache.kind to claim or hostPath.
+{{- end -}}
+{{- if and $cache.offline (or $cache.mirror $cache.preload.enabled) }}
+- modelCache.offline never asks the hub: drop modelCache.mirror and modelCache.preload, or offline.
+{{- end -}}
+{{- if and $cache.offline (eq $cache.kind "none") -}}
+{{- range $name, $model := $values.models -}}
+{{- $loading := $model.engine.model_loading_config | default dict -}}
+{{- $source := $loading.model_source | default $loading.model_id | default "" -}}
+{{- if and (kindIs "string" $source) (not (regexMatch "^(/|s3://|gs://|abfss?://)" $source)) }}
+- modelCache.offline forbids the hub, and models.{{ $name }} loads {{ $source }} from it: give a path as model_source, or a cache by modelCache.kind.
+{{- end -}}
+{{- end -}}
+{{- $embedder := $values.pipeline.embedder -}}
+{{- if and (eq $embedder.kind "huggingface") (not (hasPrefix "/" $embedder.source)) }}
+- modelCache.offline forbids the hub, and pipeline.embedder.source is {{ $embedder.source }}: give a path, or a cache by modelCache.kind.
+{{- end -}}
+{{- end -}}
+{{- end -}}
