@@ -135,7 +135,8 @@ def connect(namespace: str, release: str, context: str | None = None) -> Cluster
         try:
             config.load_incluster_config(client_configuration=settings)
         except config.ConfigException:
+            told = str(outside).rstrip(".")
             raise ConfigError(
-                f"No cluster to look at: {str(outside).rstrip('.')}. Set KUBECONFIG, name a context with --context, or run inside a pod."
+                f"No cluster to look at: {told}. Set KUBECONFIG, name a context with --context, or run inside a pod."
             ) from None
     return Cluster(client.ApiClient(settings), namespace, release)
