@@ -47,7 +47,11 @@ install_operator() {
     helm upgrade --install kuberay-operator kuberay-operator --repo https://ray-project.github.io/kuberay-helm/ \
       --kube-context "kind-$cluster" --version "$operator_version" --namespace kuberay-system --create-namespace >/dev/null
   fi
-  "${kubectl[@]}" wait --for=condition=Established crd/rayservices.ray.io --timeout=60s >/dev/null
+  # A definition without any condition yet makes `kubectl wait` give up.
+  for _ in $(seq 30); do
+    "${kubectl[@]}" wait --for=condition=Established crd/rayservices.ray.io --timeout=60s >/dev/null 2>&1 && break
+    sleep 1
+  done
   "${kubectl[@]}" wait deployment -A -l app.kubernetes.io/component=kuberay-operator --for=condition=Available \
     --timeout=180s >/dev/null
 }

@@ -12,8 +12,10 @@ SHAPES = sorted(path.name.removesuffix("-values.yaml") for path in (CHART / "ci"
 ELSEWHERE = ("gateway.networking.k8s.io/", "monitoring.coreos.com/")
 
 
-def rendered(shape, *options):
-    text = helm("template", "dry", CHART, "-f", CHART / "ci" / f"{shape}-values.yaml", *options)
+def rendered(shape):
+    # Pods of Jobs and tests name an account, which has to be there already.
+    account = "serviceAccount.create=false"
+    text = helm("template", "dry", CHART, "-f", CHART / "ci" / f"{shape}-values.yaml", "--set", account)
     return [found for found in yaml.safe_load_all(text) if found]
 
 
