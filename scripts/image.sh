@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# The image that a set of values runs. image.sh name: prints its name; image.sh build: builds the CPU variant under it.
+# The image that a set of values runs. image.sh name: prints its name; image.sh build: builds it.
 #   BATON_VALUES  the values (charts/baton/ci/cpu-values.yaml)    BATON_IMAGE         another name
-#   EXTRA, BASE   the Dockerfile's arguments                      DOCKER_BUILD_FLAGS  more flags for `docker build`
+#   EXTRA, BASE, SYSTEM_PACKAGES  the Dockerfile's arguments      DOCKER_BUILD_FLAGS  more flags for `docker build`
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -19,6 +19,7 @@ build() {
   echo "baton: building $image (the first time: ten minutes)"
   # shellcheck disable=SC2086  # flags given as one string
   docker build "${flags[@]}" ${DOCKER_BUILD_FLAGS:-} ${BASE:+--build-arg "BASE=$BASE"} \
+    ${SYSTEM_PACKAGES:+--build-arg "SYSTEM_PACKAGES=$SYSTEM_PACKAGES"} \
     --build-arg "EXTRA=${EXTRA:-cpu}" --tag "$image" .
 }
 

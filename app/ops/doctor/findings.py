@@ -55,4 +55,8 @@ def _count(findings: Sequence[Finding]) -> str:
     faults = sum(finding.level == "fault" for finding in findings)
     warnings = sum(finding.level == "warning" for finding in findings)
     verdict = "the release cannot serve like this" if faults else "the cluster has what these values need"
-    return f"{faults} faults, {warnings} warnings: {verdict}"
+    return f"{_number(faults, 'fault')}, {_number(warnings, 'warning')}: {verdict}"
+
+
+def _number(count: int, what: str) -> str:
+    return f"{count} {what}" if count == 1 else f"{count} {what}s"

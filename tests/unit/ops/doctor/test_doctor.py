@@ -77,7 +77,7 @@ def test_people_get_lines_and_a_verdict(cluster, hub, tmp_path, capsys):
     out = capsys.readouterr().out
     assert "fault   definitions: the cluster has no rayservices.ray.io\n" in out
     assert "mend: install KubeRay: helm install" in out
-    assert out.rstrip().endswith("1 faults, 0 warnings: the release cannot serve like this")
+    assert out.rstrip().endswith("1 fault, 0 warnings: the release cannot serve like this")
 
 
 # --- KubeRay --------------------------------------------------------------------------------------------------------
