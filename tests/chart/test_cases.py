@@ -329,3 +329,26 @@ def test_shared_memory_holds_the_object_store(chart):
         store = int(group["rayStartParams"]["object-store-memory"])
         size = volume["emptyDir"]["sizeLimit"]
         assert store < int(size[:-2]) * {"Mi": 2**20, "Gi": 2**30}[size[-2:]]
+
+
+# --- C13, C14: engines over several pods, and without a network -------------------------------------------------------
+
+
+def test_an_engine_may_span_pods_where_it_says_so(chart):
+    values = shape_values("h100-multinode")
+    values["models"]["llama"]["engine"]["engine_kwargs"] = {"tensor_parallel_size": 8, "max_model_len": 4096}
+    values["workerGroups"][0]["gpus"] = 4
+    model = application(chart.objects(values), "model-llama")
+    assert model["args"]["placement_group_config"]["strategy"] == "PACK"
+    assert model["runtime_env"]["env_vars"]["NCCL_SOCKET_IFNAME"] == "eth0"
+
+
+def test_offline_pods_never_ask_a_hub(chart):
+    objects = chart.objects(shape_values("air-gapped"))
+    for spec in pod_specs(objects):
+        env = environment(spec["containers"][0])
+        assert env["HF_HUB_OFFLINE"] == env["TRANSFORMERS_OFFLINE"] == "1"
+    (policy,) = of_kind(objects, "NetworkPolicy")
+    assert len(policy["spec"]["egress"]) == 2  # the release itself and DNS
+    mirrored = render(chart, {"modelCache": {"offline": False, "mirror": "http://mirror"}})
+    assert environment(groups(mirrored)[0]["template"]["spec"]["containers"][0])["HF_ENDPOINT"] == "http://mirror"

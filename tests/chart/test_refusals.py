@@ -225,6 +225,11 @@ WRONG = {
     ),
     "offline and an embedder (C14)": ({"pipeline": {"embedder": {"source": "BAAI/bge-m3"}}}, "embedder", "BAAI/bge-m3"),
     # --- the way in
+    "egress without the API": (
+        {"networkPolicy": {"enabled": True, "egress": True}, "autoscaling": {"enabled": True}},
+        "autoscaler",
+        "networkPolicy.egressTo",
+    ),
     "TLS without host": ({"gateway": {"ingress": {"enabled": True, "tlsSecret": "x"}}}, "gateway.ingress.host"),
     "route without gateway": ({"gateway": {"httpRoute": {"enabled": True}}}, "parentRefs", "gateway.create"),
     "gateway without class": (

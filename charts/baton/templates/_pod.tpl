@@ -23,7 +23,7 @@ capabilities:
   {{- end }}
 {{- end -}}
 
-{{/* (list values pod): the environment as a sorted list. */}}
+{{/* (list values pod): the environment as a sorted list. A pod beside the cluster (an empty `pod`) runs no Ray. */}}
 {{- define "baton.env" -}}
 {{- $values := index . 0 -}}{{- $pod := index . 1 -}}{{- $cache := $values.modelCache -}}
 {{- $env := deepCopy $values.environment -}}
@@ -37,7 +37,9 @@ capabilities:
 {{- range $name, $value := $pod.env -}}{{- $_ := set $env $name $value -}}{{- end -}}
 {{- $list := list -}}
 {{- range $name := keys $env | sortAlpha -}}
+{{- if or $pod (not (hasPrefix "RAY_" $name)) -}}
 {{- $list = append $list (dict "name" $name "value" (get $env $name)) -}}
+{{- end -}}
 {{- end -}}
 {{- range $name := keys $values.secretEnv | sortAlpha -}}
 {{- $list = append $list (dict "name" $name "valueFrom" (dict "secretKeyRef" (get $values.secretEnv $name))) -}}

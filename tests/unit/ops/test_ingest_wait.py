@@ -1,0 +1,20 @@
+import pytest
+
+from app.ops import ingest
+
+
+def test_waiting_is_for_a_gateway(tmp_path, capsys):
+    (tmp_path / "a.md").write_text("text")
+    arguments = ["--store", str(tmp_path / "s"), "--embedder", "fake", "--collection", "docs", "--wait-seconds", "5"]
+    with pytest.raises(SystemExit) as ended:
+        ingest.main([*arguments, str(tmp_path / "a.md")])
+    assert ended.value.code == 2
+    assert "--wait-seconds: only with --url" in capsys.readouterr().err
+
+
+def test_a_gateway_that_never_comes_is_told(tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr("app.ingestion.targets.time.sleep", lambda seconds: None)
+    (tmp_path / "a.md").write_text("text")
+    arguments = ["--url", "http://127.0.0.1:9", "--collection", "docs", "--wait-seconds", "1"]
+    assert ingest.main([*arguments, str(tmp_path / "a.md")]) == 3
+    assert "was not ready within 1 s: it does not answer (ConnectError)" in capsys.readouterr().err
