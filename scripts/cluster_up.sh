@@ -52,7 +52,7 @@ install_operator() {
     "${kubectl[@]}" wait --for=condition=Established crd/rayservices.ray.io --timeout=60s >/dev/null 2>&1 && break
     sleep 1
   done
-  "${kubectl[@]}" wait deployment -A -l app.kubernetes.io/component=kuberay-operator --for=condition=Available \
+  "${kubectl[@]}" wait deployment -A -l 'app.kubernetes.io/name in (kuberay,kuberay-operator)' --for=condition=Available \
     --timeout=180s >/dev/null
 }
 

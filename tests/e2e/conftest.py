@@ -58,7 +58,7 @@ def _said(*arguments):
 
 def _operator_log():
     place = _said(
-        "get", "deployments", "-A", "-l", "app.kubernetes.io/component=kuberay-operator",
+        "get", "deployments", "-A", "-l", "app.kubernetes.io/name in (kuberay,kuberay-operator)",
         "-o", "jsonpath={.items[0].metadata.namespace}/{.items[0].metadata.name}",
     )  # fmt: skip
     namespace, _, name = place.partition("/")
