@@ -8,6 +8,6 @@ pytestmark = pytest.mark.core
 
 
 def test_helm_test_passes(release):
-    said = helm("test", RELEASE, "--timeout", "6m", "--logs", seconds=420, check=False)
+    said = helm("test", RELEASE, "--timeout", "6m", seconds=420, check=False)
     assert said.returncode == 0, said.stdout + said.stderr
     assert "Succeeded" in said.stdout
