@@ -1,7 +1,7 @@
 """The release under test: how it is installed, asked and looked into."""
 
-import contextlib
 import subprocess
+import sys
 import threading
 import time
 from collections import Counter
@@ -9,7 +9,7 @@ from collections import Counter
 import httpx
 import yaml
 
-from tests.e2e.kube import CHART, CLUSTER, NAMESPACE, RELEASE, ROOT, START, Forward, cluster_name, helm, run, wait_for
+from tests.e2e.kube import CHART, CLUSTER, NAMESPACE, RELEASE, ROOT, START, Forward, cluster_name, helm, run
 
 SHAPE = CHART / "ci" / "cpu-values.yaml"
 OVERLAY = ROOT / "tests" / "e2e" / "values.yaml"
@@ -74,27 +74,6 @@ class Release:
                 found[f"{name}/{deployment}"] = sorted(running)
         return {key: ids for key, ids in found.items() if application is None or key.startswith(f"{application}/")}
 
-    def wait_until_running(self):
-        """Wait until every application runs with all its replicas."""
-
-        def all_run():
-            states = self.applications()
-            return all(state["status"] == "RUNNING" for state in states.values()) and states
-
-        with contextlib.suppress(httpx.HTTPError):
-            return wait_for("every application running", _safely(all_run), START, every=2)
-        return None
-
-
-def _safely(condition):
-    def asked():
-        try:
-            return condition()
-        except httpx.HTTPError:
-            return None
-
-    return asked
-
 
 class Callers:
     """People who ask all the time, and what they got: ``statuses`` counts status codes and broken connections."""
@@ -131,8 +110,6 @@ class Callers:
 
 def python(*arguments, **options):
     """Run this environment's Python at the root of the repository."""
-    import sys
-
     return subprocess.run([sys.executable, *arguments], cwd=ROOT, capture_output=True, text=True, **options)
 
 
