@@ -316,6 +316,9 @@ class Answering:
         lingering = any(pending.abandoned for pending in self._pending)
         for pending in self._pending:
             pending.release(lingering=lingering)
+        # The choices refer to this object and it to them: what it holds would stay until a rare garbage collection,
+        # and with a payload of 17 MB every request faulted in fresh pages (28 ms of a core).
+        self._pending.clear()
         for stage, elapsed in self.milliseconds.items():
             if stage not in {"total", "first_token"}:
                 self.stages.metrics.add("baton_stage_milliseconds", elapsed, stage=stage)

@@ -12,6 +12,7 @@
     │   │   ├── ModelNotFound     404  model_not_found
     │   │   └── CollectionNotFound 404 collection_not_found
     │   ├── MethodNotAllowed      405  method_not_allowed
+    │   ├── RequestTimeout        408  request_timeout
     │   ├── Conflict              409  conflict
     │   │   └── EmbeddingMismatch 409  embedding_mismatch
     │   ├── PayloadTooLarge       413  payload_too_large
@@ -141,6 +142,17 @@ class MethodNotAllowed(ClientError):
     code = "method_not_allowed"
 
 
+class RequestTimeout(ClientError):
+    """The request's body did not come in time; the connection is closed, since the rest of it may still come."""
+
+    status = 408
+    code = "request_timeout"
+
+    def headers(self) -> dict[str, str]:
+        """Return the HTTP headers that belong to this error."""
+        return {**super().headers(), "Connection": "close"}
+
+
 class Conflict(ClientError):
     """The request contradicts what is stored."""
 
@@ -196,6 +208,17 @@ class StageUnavailable(ServerError):
 
     status = 503
     code = "stage_unavailable"
+
+
+def engine_died(stage: str) -> StageUnavailable:
+    """Return the error for an engine whose process ended; Serve starts another one."""
+    return StageUnavailable(
+        "The model's engine stopped while it worked on this request and is being started again: send the request "
+        "again in a minute.",
+        stage,
+        None,
+        30,
+    )
 
 
 class PayloadElsewhere(StageUnavailable):

@@ -23,7 +23,15 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Mappi
 from typing import Any, Protocol
 
 from app.admission import Admission, overloaded
-from app.errors import BatonError, DeadlineExceeded, InternalError, Overloaded, PayloadElsewhere, StageUnavailable
+from app.errors import (
+    BatonError,
+    DeadlineExceeded,
+    InternalError,
+    Overloaded,
+    PayloadElsewhere,
+    StageUnavailable,
+    engine_died,
+)
 from app.metrics import Metrics
 from app.payloads import Payloads, PlacedRetrieved
 
@@ -356,6 +364,8 @@ def translate(error: BaseException, stage: str) -> BatonError:
     name = type(cause).__name__
     if name == "BackPressureError" or type(error).__name__ == "BackPressureError":
         return overloaded(stage)
+    if name == "EngineDeadError":
+        return engine_died(stage)
     if name in _UNAVAILABLE or type(error).__name__ in _UNAVAILABLE:
         return StageUnavailable(f"No replica of the {stage} can answer at present; try again shortly.", stage, None, 5)
     if isinstance(error, TimeoutError):

@@ -92,6 +92,14 @@ class DocumentResult:
     unchanged: int
 
 
+@dataclass(frozen=True, slots=True)
+class Embedded:
+    """Texts as vectors: float32 ``(texts, dimension)``, L2-normalised, and the tokens that the embedder read."""
+
+    vectors: npt.NDArray[np.float32]
+    tokens: int
+
+
 class PipelinePort(Protocol):
     """The pipeline as the API sees it. Every method raises errors of ``app.errors`` only."""
 
@@ -103,8 +111,8 @@ class PipelinePort(Protocol):
         """
         ...
 
-    async def embed(self, texts: Sequence[str], policy: str, deadline: float) -> npt.NDArray[np.float32]:
-        """Judge and embed texts as queries; returns ``(len(texts), dimension)``, L2-normalised."""
+    async def embed(self, texts: Sequence[str], policy: str, deadline: float) -> Embedded:
+        """Judge and embed texts as queries. Raises ContextLengthExceeded for a text over the embedder's window."""
         ...
 
     async def list_collections(self) -> list[dict[str, Any]]:

@@ -241,6 +241,19 @@ class Citation:
 
 
 @dataclass(frozen=True, slots=True)
+class UnsupportedNumber:
+    """A number of the answer that stands in no passage: characters ``start`` to ``end``.
+
+    ``path`` is the JSON pointer of the value that holds it, None in an answer that is plain text.
+    """
+
+    number: str
+    start: int
+    end: int
+    path: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class ChoiceReport:
     """What is known about one answer. ``grounding`` and ``confidence`` lie in [0, 1]; None = not applicable.
 
@@ -253,6 +266,7 @@ class ChoiceReport:
     grounding: float | None = None
     confidence: float | None = None
     json: Mapping[str, Any] | None = None
+    unsupported_numbers: tuple[UnsupportedNumber, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,13 +8,10 @@ from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequen
 from contextlib import aclosing
 from typing import Any
 
-import numpy as np
-import numpy.typing as npt
-
 from app.admission import Admission, Capacity
 from app.answering import Answering, Stages, note_verdict
 from app.errors import DeadlineExceeded, GuardrailBlocked
-from app.jobs import ChatEvent, ChatJob, DocumentResult
+from app.jobs import ChatEvent, ChatJob, DocumentResult, Embedded
 from app.messages import JudgeRequest, Verdict
 
 #: Ingestion of one request's documents takes longer than an answer: embedding 1,000 documents on two cores.
@@ -45,12 +42,35 @@ class Pipeline:
             await self._admit(job.deadline)
             answering = Answering(self._stages, job)
             try:
+                await self._judge_names(job)
                 async with aclosing(answering.events()) as events:
                     async for event in events:
                         yield event
             finally:
                 self._admission.release()
                 answering.close()
+
+    async def _judge_names(self, job: ChatJob) -> None:
+        """Judge the speakers' names, which a chat template may show to the model. Raises GuardrailBlocked.
+
+        A name cannot be redacted: what would be cut out of a text blocks here.
+        """
+        names = tuple({message.name for message in job.messages if message.name})
+        if names and (await self._judged(names, job.policy, job.deadline)).action in ("block", "redact"):
+            raise GuardrailBlocked(
+                "The name of a message was blocked by the guardrail: give the speaker another name.",
+                "guardrail",
+                "messages",
+            )
+
+    async def _judged(self, texts: tuple[str, ...], policy: str, deadline: float) -> Verdict:
+        judged = self._stages.guardrail.submit(JudgeRequest("input", texts, policy))
+        try:
+            verdict: Verdict = await judged.result(deadline)
+        finally:
+            judged.cancel()
+        note_verdict(self._stages.metrics, "input", verdict)
+        return verdict
 
     async def _admit(self, deadline: float) -> None:
         try:
@@ -59,22 +79,17 @@ class Pipeline:
         except TimeoutError:
             raise DeadlineExceeded("The request waited in the gateway's queue until its deadline.", "gateway") from None
 
-    async def embed(self, texts: Sequence[str], policy: str, deadline: float) -> npt.NDArray[np.float32]:
-        """Judge the texts and embed them as queries: float32 ``(len(texts), dimension)``, L2-normalised."""
+    async def embed(self, texts: Sequence[str], policy: str, deadline: float) -> Embedded:
+        """Judge the texts and embed them as queries."""
         await self._admit(deadline)
         try:
-            judged = self._stages.guardrail.submit(JudgeRequest("input", tuple(texts), policy))
-            try:
-                verdict: Verdict = await judged.result(deadline)
-            finally:
-                judged.cancel()
-            note_verdict(self._stages.metrics, "input", verdict)
+            verdict = await self._judged(tuple(texts), policy, deadline)
             if verdict.action == "block":
                 raise GuardrailBlocked("An input was blocked by the guardrail; rephrase it.", "guardrail", "input")
-            vectors: npt.NDArray[np.float32] = await self._manage("embed_queries", list(verdict.texts), by=deadline)
+            embedded: Embedded = await self._manage("embed_queries", list(verdict.texts), by=deadline)
         finally:
             self._admission.release()
-        return vectors
+        return embedded
 
     async def list_collections(self) -> list[dict[str, Any]]:
         """Return what is known of each collection."""

@@ -16,7 +16,8 @@ from sklearn.metrics import brier_score_loss, roc_auc_score
 from sklearn.model_selection import GroupKFold, cross_val_predict
 
 from app.answers.confidence import SHIPPED, answer_features, sentence_features
-from app.answers.grounding import gather_evidence, max_similarities, numbers_in, share_unknown
+from app.answers.grounding import gather_evidence, max_similarities
+from app.answers.numbers import unsupported_in, values_in
 from app.answers.references import REFERENCE_TEXTS
 from app.answers.sentences import split_sentences
 from app.config.answers import AssemblerConfig, ModelWindow
@@ -46,7 +47,8 @@ def ground(rows, embedder):
         encoded = embedder.encode(sentences, "passage", tokens=True)
         best = max_similarities(encoded.tokens, passages.tokens, passages.offsets)
         chance = max_similarities(encoded.tokens, references.tokens, references.offsets)
-        unknown = [share_unknown(text, numbers_in(row["passages"])) for text in sentences]
+        known = values_in(row["passages"])
+        unknown = [unsupported_in(text, known)[1] for text in sentences]
         shown = [pool.index(passage) for passage in row["passages"]]
         yield gather_evidence(best, chance, encoded.offsets, shown, unknown)
 

@@ -11,16 +11,13 @@ an inverse document frequency.
 
 from __future__ import annotations
 
-import re
-import unicodedata
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
 import numpy as np
 import numpy.typing as npt
 
-_NUMBER = re.compile(r"\d+(?:[.,:]\d+)*")
 _LOW_QUANTILE = 0.2
 _EPSILON = np.float32(1e-6)
 
@@ -93,18 +90,3 @@ def gather_evidence(
             )
         )
     return evidence
-
-
-def numbers_in(texts: Iterable[str]) -> frozenset[str]:
-    """Return the numbers in texts in one form: ``1,024`` and ``１０２４`` are ``1024``."""
-    return frozenset(
-        match.group().replace(",", "")
-        for text in texts
-        for match in _NUMBER.finditer(unicodedata.normalize("NFKC", text))
-    )
-
-
-def share_unknown(sentence: str, known: frozenset[str]) -> float:
-    """Return the share of a sentence's numbers that are not among ``known``; 0 for a sentence without numbers."""
-    numbers = numbers_in([sentence])
-    return len(numbers - known) / len(numbers) if numbers else 0.0

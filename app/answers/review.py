@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Self
@@ -15,17 +16,22 @@ from app.answers.grounding import (
     Offsets,
     gather_evidence,
     max_similarities,
-    numbers_in,
-    share_unknown,
 )
 from app.answers.json_answer import JsonReport
+from app.answers.numbers import Number, unsupported_in, values_in
 from app.answers.references import REFERENCE_TEXTS
 from app.answers.sentences import Sentence, split_sentences, split_values
 from app.config.answers import PostprocessorConfig
 from app.embedders.contract import Embedder, Encoded
 from app.errors import EmbeddingMismatch
-from app.messages import Choice, ChoiceReport, Citation, PostprocessRequest, Retrieved
+from app.messages import Choice, ChoiceReport, Citation, PostprocessRequest, Retrieved, UnsupportedNumber
 from app.stores.payload import token_matrix
+
+#: What an invented number leaves of an answer's grounding: whoever reads 1.25 for a price of 29.50 is misled by the
+#: whole answer, however well the words around it are carried. Two take it to a quarter.
+_LEFT_BY_A_NUMBER = 0.5
+# Citation marks, and characters that JSON spells as hexadecimal digits.
+_NO_NUMBERS = re.compile(r"\[\d{1,3}\]|\\u[0-9a-fA-F]{4}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +41,7 @@ class Grounded:
     sentence: Sentence
     evidence: Evidence
     probability: float
+    unsupported: tuple[UnsupportedNumber, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,26 +93,31 @@ class Review:
             )
         encoded = embedder.encode(flat, "passage", tokens=True)
         references = self._scale.references
-        known = numbers_in(_texts(self._passages, self._rows))
+        known = values_in(_texts(self._passages, self._rows))
         grounded = []
         start = 0
-        for found in sentences:
+        for choice, found in zip(self._choices, sentences, strict=True):
             tokens = _part(encoded, start, start + len(found))
             best = max_similarities(tokens[0], passages, offsets)
             chance = max_similarities(tokens[0], references.tokens, references.offsets)
-            unknown = [share_unknown(sentence.text, known) for sentence in found]
-            evidence = gather_evidence(best, chance, tokens[1], self._rows, unknown)
-            grounded.append(self._judge(found, evidence))
+            numbers = [unsupported_in(_without_marks(choice.text, sentence), known) for sentence in found]
+            evidence = gather_evidence(best, chance, tokens[1], self._rows, [share for _, share in numbers])
+            grounded.append(self._judge(found, evidence, [unsupported for unsupported, _ in numbers]))
             start += len(found)
         return grounded
 
     def report(self, choice: Choice, json_report: JsonReport | None, grounded: Sequence[Grounded]) -> ChoiceReport:
-        """Return the report of one choice. ``grounding`` is the mean over its sentences, weighted by their length."""
+        """Return the report of one choice.
+
+        ``grounding`` is the mean over its sentences, weighted by their length, and halved by each number of the answer
+        that stands in no passage.
+        """
         grounding = None
+        unsupported = tuple(number for item in grounded for number in item.unsupported)
         if grounded:
             lengths = [len(item.sentence.text) for item in grounded]
             total = sum(item.probability * length for item, length in zip(grounded, lengths, strict=True))
-            grounding = total / sum(lengths)
+            grounding = total / sum(lengths) * _LEFT_BY_A_NUMBER ** len(unsupported)
         return ChoiceReport(
             index=choice.index,
             citations=self._citations(grounded),
@@ -114,6 +126,7 @@ class Review:
             if choice.text.strip()
             else None,
             json=json_report,
+            unsupported_numbers=unsupported,
         )
 
     def _split(self, choice: Choice, json_report: JsonReport | None) -> list[Sentence]:
@@ -121,10 +134,12 @@ class Review:
         split = split_sentences if json_report is None else split_values
         return split(text, self._settings.max_sentences)
 
-    def _judge(self, sentences: Sequence[Sentence], evidence: Sequence[Evidence | None]) -> list[Grounded]:
+    def _judge(
+        self, sentences: Sequence[Sentence], evidence: Sequence[Evidence | None], unsupported: Sequence[list[Number]]
+    ) -> list[Grounded]:
         return [
-            Grounded(sentence, found, self._scale.calibration.ground_sentence(found))
-            for sentence, found in zip(sentences, evidence, strict=True)
+            Grounded(sentence, found, self._scale.calibration.ground_sentence(found), _placed(numbers, sentence))
+            for sentence, found, numbers in zip(sentences, evidence, unsupported, strict=True)
             if found is not None
         ]
 
@@ -149,9 +164,21 @@ def _citation(item: Grounded, columns: pa.Table, rows: Sequence[int]) -> Citatio
     )
 
 
+def _without_marks(answer: str, sentence: Sentence) -> str:
+    """Return the characters of a sentence with blanks for what holds digits and is no number."""
+    return _NO_NUMBERS.sub(lambda found: " " * len(found.group()), answer[sentence.start : sentence.end])
+
+
+def _placed(numbers: Sequence[Number], sentence: Sentence) -> tuple[UnsupportedNumber, ...]:
+    at = sentence.start
+    return tuple(
+        UnsupportedNumber(number.text, at + number.start, at + number.end, sentence.path) for number in numbers
+    )
+
+
 def _texts(passages: pa.Table, rows: Sequence[int]) -> list[str]:
-    column = passages["text"]
-    return [column[row].as_py() for row in rows]
+    """Return what the prompt showed of the passages: texts and sources."""
+    return [passages[name][row].as_py() or "" for name in ("text", "source") for row in rows]
 
 
 def _part(encoded: Encoded, start: int, stop: int) -> tuple[Floats, Offsets]:

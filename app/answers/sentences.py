@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import json
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -20,16 +22,23 @@ _ABBREVIATIONS = frozenset(
     )
 )
 _LAST_WORD = re.compile(r"[\w.]*$")
-_JSON_PART = re.compile(r'"(?P<text>(?:[^"\\]|\\.)*)"(?P<key>\s*:)?|(?P<number>-?\d+(?:\.\d+)?)', re.DOTALL)
+_JSON_PART = re.compile(
+    r'"(?P<text>(?:[^"\\]|\\.)*)"(?P<key>\s*:)?|(?P<number>-?\d+(?:\.\d+)?(?:[eE][+-]?\d+)?)|(?P<mark>[{}\[\],])',
+    re.DOTALL,
+)
 
 
 @dataclass(frozen=True, slots=True)
 class Sentence:
-    """``start`` and ``end`` index characters of the answer; ``text`` is without citation marks."""
+    """``start`` and ``end`` index characters of the answer; ``text`` is without citation marks.
+
+    ``path`` is the JSON pointer of a value of a JSON answer.
+    """
 
     start: int
     end: int
     text: str
+    path: str | None = None
 
 
 def split_sentences(answer: str, limit: int) -> list[Sentence]:
@@ -101,16 +110,53 @@ def _trimmed(answer: str, start: int, end: int) -> tuple[int, int]:
 
 
 def split_values(answer: str, limit: int) -> list[Sentence]:
-    """Return the texts and numbers of a JSON answer, each with its key in front, as if they were sentences."""
+    """Return the texts and numbers of a JSON answer, each with its key in front, as if they were sentences.
+
+    The answer may be cut or no JSON at all; paths are then those of what can be told.
+    """
     found: list[Sentence] = []
-    key = ""
+    place = _Place()
     for part in _JSON_PART.finditer(answer):
+        if part["mark"] is not None:
+            place.pass_mark(part["mark"])
+            continue
         if part["key"] is not None:
-            key = part["text"]
+            place.pass_key(part["text"])
             continue
         name = "number" if part["number"] is not None else "text"
         if any(character.isalnum() for character in part[name]):
-            found.append(Sentence(part.start(name), part.end(name), f"{key}: {part[name]}" if key else part[name]))
+            text = f"{place.key}: {part[name]}" if place.key else part[name]
+            found.append(Sentence(part.start(name), part.end(name), text, place.pointer))
         if len(found) == limit:
             break
     return found
+
+
+class _Place:
+    """Where in a JSON value a reader stands; ``key`` is the last key that was passed, as it is spelled."""
+
+    def __init__(self) -> None:
+        self.key = ""
+        self._steps: list[str | int] = []
+
+    @property
+    def pointer(self) -> str:
+        """The JSON pointer of the value at this place."""
+        return "".join("/" + str(step).replace("~", "~0").replace("/", "~1") for step in self._steps)
+
+    def pass_mark(self, mark: str) -> None:
+        """Step over a brace, a bracket or a comma."""
+        if mark in "{[":
+            self._steps.append("" if mark == "{" else 0)
+        elif self._steps and mark in "}]":
+            self._steps.pop()
+        elif self._steps and isinstance(self._steps[-1], int):
+            self._steps[-1] += 1
+
+    def pass_key(self, spelling: str) -> None:
+        """Step over a key."""
+        self.key = spelling
+        with contextlib.suppress(ValueError):
+            spelling = json.loads(f'"{spelling}"', strict=False)
+        if self._steps:
+            self._steps[-1] = spelling

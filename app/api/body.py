@@ -38,13 +38,17 @@ class JsonRoute(APIRoute):
 
         async def read_then_handle(request: Request) -> Response:
             strict = JsonRequest(request.scope, request.receive)
-            kind = media_type(request)
-            if kind not in ("", "application/json") and not kind.endswith("+json"):
-                raise UnsupportedMediaType(f"Content-Type is {bounded(kind)}: send application/json.")
+            check_json_type(media_type(request))
             strict.parsed = read_object(await strict.body(), limits_of(request))
             return await handle(strict)
 
         return read_then_handle
+
+
+def check_json_type(kind: str) -> None:
+    """Refuse a body whose media type is not JSON's; none counts as JSON."""
+    if kind not in ("", "application/json") and not kind.endswith("+json"):
+        raise UnsupportedMediaType(f"Content-Type is {bounded(kind)}: send application/json.")
 
 
 def media_type(request: Request) -> str:

@@ -6,9 +6,10 @@ import asyncio
 from typing import Annotated, Any, TypeVar
 
 from fastapi import APIRouter, Path, Query, Request, Response
-from pydantic import Field, ValidationError
+from pydantic import BeforeValidator, Field, ValidationError, WithJsonSchema
+from starlette.datastructures import QueryParams
 
-from app.api.body import NDJSON_TYPES, JsonRoute, media_type, read_object
+from app.api.body import NDJSON_TYPES, JsonRoute, check_json_type, media_type, read_object
 from app.api.caps import holds_at_most
 from app.api.context import gateway, limits_of
 from app.api.error_handlers import describe_faults
@@ -16,16 +17,30 @@ from app.api.fields import StrictModel
 from app.api.replies import json_reply
 from app.config.gateway import LimitsConfig
 from app.errors import CollectionNotFound, InvalidRequest, UnsupportedMediaType, bounded
+from app.faults import COLLECTION_PATTERN
+from app.ingestion.documents import MAX_ID_CHARS, MAX_SOURCE_CHARS, id_text, parse_document
 from app.ingestion.documents import Document as ReadDocument
-from app.ingestion.documents import parse_document
 from app.ingestion.readers import BadRow, read_parquet_body, split_front_matter
 
 router = APIRouter(prefix="/v1/collections", route_class=JsonRoute, strict_content_type=False, tags=["collections"])
 
-CollectionPath = Annotated[str, Path(pattern=r"^[a-z0-9][a-z0-9_-]{0,63}$", description="The collection's name.")]
+CollectionPath = Annotated[str, Path(pattern=COLLECTION_PATTERN, description="The collection's name.")]
 T = TypeVar("T", bound=StrictModel)
-DocumentId = Annotated[str, Field(min_length=1, max_length=256)]
-Source = Annotated[str, Field(max_length=1024)]
+DocumentId = Annotated[
+    str,
+    BeforeValidator(id_text),
+    WithJsonSchema({"anyOf": [{"type": "string", "minLength": 1, "maxLength": MAX_ID_CHARS}, {"type": "integer"}]}),
+]
+
+
+def _plain_value(value: Any) -> Any:
+    if not isinstance(value, str | int | float):  # true and false are whole numbers to Python
+        raise ValueError("must be text, a number, true or false")
+    return value
+
+
+Fact = Annotated[str | float | int | bool, BeforeValidator(_plain_value)]
+Source = Annotated[str, Field(max_length=MAX_SOURCE_CHARS)]
 PARQUET_TYPE = "application/vnd.apache.parquet"
 TEXT_TYPES = ("text/markdown", "text/plain")
 _ACCEPTED = f"application/json, application/x-ndjson, {', '.join(TEXT_TYPES)} or {PARQUET_TYPE}"
@@ -37,10 +52,12 @@ class Document(StrictModel):
     text: Annotated[str, Field(min_length=1)]
     """The text; it is chunked."""
     id: DocumentId | None = None
-    """Replaces the stored document of the same id; absent for one made from the content."""
+    """Replaces the stored document of the same id; absent for one made from the content. A number is read as text."""
+    title: Source | None = None
+    """Stands above each passage of the document."""
     source: Source | None = None
     """Where it comes from, as citations show it."""
-    metadata: dict[str, str | float | int | bool] | None = None
+    metadata: dict[str, Fact] | None = None
     """Facts to filter by."""
 
 
@@ -66,6 +83,18 @@ class Origin(StrictModel):
     source: Source | None = None
     """Source of a Markdown or text body, before the one in its front matter; of Parquet rows that name none."""
 
+
+_DELETE = {
+    "parameters": [
+        {
+            "name": "id",
+            "in": "query",
+            "description": "Id of a document, as often as need be; without a body.",
+            "schema": {"type": "array", "items": {"type": "string"}},
+        }
+    ],
+    "requestBody": {"content": {"application/json": {"schema": IdsBody.model_json_schema()}}},
+}
 
 _UPSERT_BODY = {
     "required": True,
@@ -132,16 +161,38 @@ async def upsert_documents(name: CollectionPath, request: Request, origin: Annot
     return json_reply({"collection": name, **counts})
 
 
-@router.delete("/{name}/documents", summary="Delete documents")
-async def delete_documents(name: CollectionPath, body: IdsBody, request: Request) -> Response:
-    """Delete documents by id; `deleted` counts those that were there."""
-    holds_at_most("ids", len(body.ids), limits_of(request).max_documents, "ids")
-    deleted = await gateway(request).port().delete_documents(name, body.ids)
+@router.delete("/{name}/documents", summary="Delete documents", openapi_extra=_DELETE)
+async def delete_documents(name: CollectionPath, request: Request) -> Response:
+    """Delete documents by id, in the body or as `?id=a&id=b`; `deleted` counts those that were there."""
+    limits = limits_of(request)
+    ids = _read_ids(request.query_params, await _read_body(request), limits)
+    holds_at_most("ids", len(ids), limits.max_documents, "ids")
+    deleted = await gateway(request).port().delete_documents(name, ids)
     return json_reply({"collection": name, "deleted": deleted})
+
+
+async def _read_body(request: Request) -> bytes:
+    raw = await request.body()
+    if raw:
+        check_json_type(media_type(request))
+    return raw
+
+
+def _read_ids(query: QueryParams, raw: bytes, limits: LimitsConfig) -> list[str]:
+    named = query.getlist("id")
+    for field in query:
+        if field != "id":
+            raise InvalidRequest(f"Unknown field {bounded(field)} in the query: ids go in as ?id=a&id=b.", param=field)
+    if named and raw.strip():
+        raise InvalidRequest("Send the ids in the query or in the body, not in both.", param="ids")
+    return _parse(IdsBody, {"ids": named} if named else read_object(raw, limits)).ids
 
 
 async def _read_documents(request: Request, origin: Origin) -> list[dict[str, Any]]:
     kind, limits = _kind(request), limits_of(request)
+    for field in Origin.model_fields:
+        if len(request.query_params.getlist(field)) > 1:
+            raise InvalidRequest(f"{field} stands more than once in the query: one document has one.", param=field)
     raw = await request.body()
     if kind in TEXT_TYPES:
         return [_as_dict(_read_text(raw, kind, origin))]

@@ -19,6 +19,7 @@ from app.api.replies import json_reply
 from app.api.resolution import resolve_request
 from app.config.gateway import GatewayConfig
 from app.errors import InvalidRequest, ModelNotFound, bounded
+from app.jobs import Embedded
 
 router = APIRouter(route_class=JsonRoute, strict_content_type=False, tags=["embeddings"])
 
@@ -42,18 +43,22 @@ class EmbeddingRequest(StrictModel):
 
 @router.post("/v1/embeddings", summary="Embed texts")
 async def create_embeddings(body: EmbeddingRequest, request: Request) -> Response:
-    """Embed texts as queries. Tokens are not counted: `usage` is zero."""
+    """Embed texts as queries. `usage` counts the tokens that the embedding model read, its prefix included.
+
+    A text longer than the model's window is refused with `context_length_exceeded`.
+    """
     config = gateway(request).settings()
     _check(body, config)
     policy = resolve_request(request, config, None, None).profile.policy
     deadline = deadline_for(body.timeout_seconds, config.limits)
-    vectors = await run_unless_gone(request.receive, _embed(request, body.input, policy, deadline))
-    if body.dimensions not in (None, vectors.shape[1]):
-        raise InvalidRequest(f"dimensions must be {vectors.shape[1]}, the embedder's own size.", param="dimensions")
-    return json_reply(_reply(vectors, body.encoding_format == "base64", config.embedding_model))
+    embedded = await run_unless_gone(request.receive, _embed(request, body.input, policy, deadline))
+    dimension = embedded.vectors.shape[1]
+    if body.dimensions not in (None, dimension):
+        raise InvalidRequest(f"dimensions must be {dimension}, the embedder's own size.", param="dimensions")
+    return json_reply(_reply(embedded, body.encoding_format == "base64", config.embedding_model))
 
 
-async def _embed(request: Request, texts: list[str], policy: str, deadline: float) -> npt.NDArray[np.float32]:
+async def _embed(request: Request, texts: list[str], policy: str, deadline: float) -> Embedded:
     async with within(deadline):
         return await gateway(request).port().embed(texts, policy, deadline)
 
@@ -68,10 +73,11 @@ def _check(body: EmbeddingRequest, config: GatewayConfig) -> None:
         raise InvalidRequest("input holds no text, or an empty one.", param="input")
 
 
-def _reply(vectors: npt.NDArray[np.float32], as_base64: bool, model: str) -> dict[str, Any]:
-    rows = map(_base64, vectors) if as_base64 else vectors.tolist()
+def _reply(embedded: Embedded, as_base64: bool, model: str) -> dict[str, Any]:
+    rows = map(_base64, embedded.vectors) if as_base64 else embedded.vectors.tolist()
     data = [{"object": "embedding", "index": index, "embedding": row} for index, row in enumerate(rows)]
-    return {"object": "list", "data": data, "model": model, "usage": {"prompt_tokens": 0, "total_tokens": 0}}
+    usage = {"prompt_tokens": embedded.tokens, "total_tokens": embedded.tokens}
+    return {"object": "list", "data": data, "model": model, "usage": usage}
 
 
 def _base64(vector: npt.NDArray[np.float32]) -> str:

@@ -25,6 +25,7 @@ from app.errors import (
     ServerError,
     bounded,
 )
+from app.faults import path_of, sentence_of
 
 _log = logging.getLogger("baton.gateway")
 _MESSAGE_CHARS = 300
@@ -85,12 +86,12 @@ def describe_faults(faults: Any, skip: int = 0) -> InvalidRequest:
     ``skip`` is the number of leading parts of the path that are not the caller's (FastAPI's ``body``).
     """
     fault = faults[0]
-    path = [str(part)[:_MESSAGE_CHARS] for part in fault["loc"][skip:]]
+    path = [part[:_MESSAGE_CHARS] for part in path_of(fault["loc"][skip:])]
     field = ".".join(path)[:_MESSAGE_CHARS]
     if fault["type"] == "extra_forbidden":
         message = f"Unknown field {bounded(field)}."
     else:
-        text = fault["msg"].removeprefix("Value error, ")[:_MESSAGE_CHARS].rstrip(".")
+        text = sentence_of(fault)[:_MESSAGE_CHARS]
         message = f"{field}: {text}." if field else f"{text}."
     more = f" ({len(faults) - 1} more faults.)" if len(faults) > 1 else ""
     return InvalidRequest(message + more, param=field or None)

@@ -1,4 +1,4 @@
-"""Pure ASGI middleware: request ids, the access log, the last resort for errors, and the limit on bodies."""
+"""Pure ASGI middleware: request ids, the access log, the last resort for errors, and the limits on bodies."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from app.api.error_handlers import error_response
 from app.api.hangup import ClientGone
 from app.api.request_ids import REQUEST_ID, fit_request_id
 from app.config.gateway import LimitsConfig
-from app.errors import InvalidRequest, PayloadTooLarge
+from app.errors import InvalidRequest, PayloadTooLarge, RequestTimeout
 
 _log = logging.getLogger("baton.gateway")
 _TRACEPARENT = re.compile(r"[0-9a-f]{2}-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}")
@@ -100,7 +100,11 @@ def _facts(headers: Headers) -> Facts:
 
 
 class BodyLimitMiddleware:
-    """Refuses bodies over the limit: at once when the length is announced, else as soon as too much has come in."""
+    """Refuses bodies over the limits.
+
+    Too large: at once when the length is announced, else as soon as too much has come in. Too slow: when the time for
+    the whole body is over.
+    """
 
     def __init__(self, app: ASGIApp, limits: Callable[[], LimitsConfig]) -> None:
         self.app = app
@@ -111,12 +115,13 @@ class BodyLimitMiddleware:
         if scope["type"] != "http":
             await self.app(scope, receive, send)
             return
-        limit = self.limits().max_body_bytes
+        limits = self.limits()
+        limit = limits.max_body_bytes
         lingering = _lingering(receive, send)
         if _announced(Headers(scope=scope)) > limit:
             await error_response(_too_large(limit), scope)(scope, receive, lingering)
         else:
-            await self.app(scope, _counted(receive, limit), lingering)
+            await self.app(scope, _timed(_counted(receive, limit), limits.body_timeout_seconds), lingering)
 
 
 def _announced(headers: Headers) -> int:
@@ -142,6 +147,31 @@ def _counted(receive: Receive, limit: int) -> Receive:
         return message
 
     return counted
+
+
+def _timed(receive: Receive, seconds: float) -> Receive:
+    """Return ``receive`` that waits for the body as long as it may take, and for anything after it without a limit."""
+    deadline: float | None = None
+    complete = False
+
+    async def timed() -> Message:
+        nonlocal deadline, complete
+        if complete:
+            return await receive()
+        # From the first time that somebody asks: a caller is not to blame for what we did before.
+        deadline = deadline or asyncio.get_running_loop().time() + seconds
+        limit = asyncio.timeout_at(deadline)
+        try:
+            async with limit:
+                message = await receive()
+        except TimeoutError:
+            if not limit.expired():
+                raise
+            raise RequestTimeout(f"The request body did not come within {seconds:g} seconds: send it again.") from None
+        complete = message["type"] != "http.request" or not message.get("more_body", False)
+        return message
+
+    return timed
 
 
 def _lingering(receive: Receive, send: Send) -> Send:

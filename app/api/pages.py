@@ -9,7 +9,7 @@ from fastapi import APIRouter, Request, Response
 from starlette.datastructures import Headers
 from starlette.responses import FileResponse
 from starlette.staticfiles import NotModifiedResponse, PathLike, StaticFiles
-from starlette.types import Scope
+from starlette.types import Receive, Scope, Send
 
 router = APIRouter(include_in_schema=False)
 
@@ -32,6 +32,15 @@ _MEDIA_TYPES = {
 }
 
 
+class WholeFile(FileResponse):
+    """A file that is always sent whole: the files are small, and a faulty ``Range`` would be answered in plain text."""
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Send the file."""
+        headers = [(name, value) for name, value in scope["headers"] if name != b"range"]
+        await super().__call__({**scope, "headers": headers}, receive, send)
+
+
 class WebFiles(StaticFiles):
     """Files with a strict content security policy, asked for anew each time (ETag) and never guessed at."""
 
@@ -44,8 +53,9 @@ class WebFiles(StaticFiles):
             "Cache-Control": "no-cache",
             "Content-Security-Policy": _SECURITY_POLICY,
             "Referrer-Policy": "no-referrer",
+            "Accept-Ranges": "none",
         }
-        response = FileResponse(full_path, status_code, headers, media_type, stat_result=stat_result)
+        response = WholeFile(full_path, status_code, headers, media_type, stat_result=stat_result)
         if self.is_not_modified(response.headers, Headers(scope=scope)):
             return NotModifiedResponse(response.headers)
         return response

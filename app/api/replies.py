@@ -107,10 +107,10 @@ def usage_body(usage: Usage) -> dict[str, int]:
 def baton_body(finished: Finished, job: ChatJob) -> dict[str, Any]:
     """Return the reply's extension field ``baton``.
 
-    ``citations``, ``confidence``, ``grounding`` and ``json`` at the top are those of the choice with index 0; with more
-    than one choice, ``choices`` holds them for each, in order of index. ``variant`` names profile and model, ``stages``
-    maps a stage to milliseconds, ``guardrail`` lists what was flagged, redacted or blocked, ``flags`` are facts such as
-    ``without_context``. ``contexts`` is there only when it was asked for.
+    ``citations``, ``confidence``, ``grounding``, ``unsupported_numbers`` and ``json`` at the top are those of the
+    choice with index 0; with more than one choice, ``choices`` holds them for each, in order of index. ``variant``
+    names profile and model, ``stages`` maps a stage to milliseconds, ``guardrail`` lists what was flagged, redacted or
+    blocked, ``flags`` are facts such as ``without_context``. ``contexts`` is there only when it was asked for.
     """
     reports = sorted(finished.choices, key=lambda report: report.index) or [ChoiceReport(0)]
     body: dict[str, Any] = _report_body(reports[0])
@@ -130,6 +130,7 @@ def _report_body(report: ChoiceReport) -> dict[str, Any]:
         "citations": [asdict(citation) for citation in report.citations],
         "confidence": report.confidence,
         "grounding": report.grounding,
+        "unsupported_numbers": [asdict(number) for number in report.unsupported_numbers],
         "json": None if report.json is None else dict(report.json),
     }
 

@@ -21,6 +21,9 @@ class ModelWindow(Config):
     chat_template: str | None = None
     """File with the chat template, when the engine was given another one than the model's own."""
 
+    local_files_only: bool = True
+    """Never ask a model hub for the tokenizer."""
+
 
 class AssemblerConfig(Config):
     """How a prompt is put together; may change live."""
@@ -62,5 +65,6 @@ class PostprocessorConfig(Config):
     max_sentences: int = Field(default=64, ge=1)
     """Sentences of one answer that are looked at for grounding and citations."""
 
-    citation_threshold: float = Field(default=0.4, ge=0, le=1)
-    """Grounding from which a sentence gets the citation of its best passage."""
+    citation_threshold: float = Field(default=0.5, ge=0, le=1)
+    """Grounding from which a sentence gets the citation of its best passage: by default where it is likelier than not
+    that the passage carries the sentence."""

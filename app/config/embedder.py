@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Literal, Self
 
 from pydantic import Field, model_validator
 
 from app.config.base import Config
+from app.faults import DEVICE_PATTERN
+
+
+def looks_like_a_path(source: str) -> bool:
+    """Tell a folder from a Hugging Face id (``owner/name``)."""
+    return source.startswith(("/", "./", "../", "~")) or source.count("/") > 1 or Path(source).is_dir()
 
 
 class EmbedderConfig(Config):
@@ -33,7 +40,7 @@ class EmbedderConfig(Config):
     batch_size: int = Field(default=32, ge=1, le=1024)
     """Texts per forward pass."""
 
-    device: str = Field(default="auto", pattern=r"^(auto|cpu|cuda(:\d{1,3})?)$")
+    device: str = Field(default="auto", pattern=DEVICE_PATTERN)
     """`auto` takes a GPU when there is one; `cpu`, `cuda` and `cuda:1` insist."""
 
     dtype: Literal["float32", "float16", "bfloat16"] = "float32"

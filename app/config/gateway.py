@@ -10,13 +10,11 @@ from app.answers.json_check import check_schema
 from app.config.base import Config
 from app.config.response_format import JsonSchemaFormat, ResponseFormat
 from app.errors import InvalidRequest, SchemaRejected
+from app.faults import COLLECTION_PATTERN, NAME_PATTERN
 from app.stores.filters import parse_filter
 
-#: Names of models, profiles and policies: safe in a path, in a label and as part of an application's name.
-Name = Annotated[str, Field(pattern=r"^[a-zA-Z0-9][a-zA-Z0-9._-]{0,62}$")]
-
-#: Names of collections, as the stores take them.
-CollectionName = Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9_-]{0,63}$")]
+Name = Annotated[str, Field(pattern=NAME_PATTERN)]
+CollectionName = Annotated[str, Field(pattern=COLLECTION_PATTERN)]
 
 #: First segments under which ``/<profile>/v1/…`` would hide a path of the gateway's own.
 RESERVED_NAMES = frozenset({"v1", "static"})
@@ -26,10 +24,12 @@ Count = Annotated[int, Field(ge=1)]
 
 
 class LimitsConfig(Config):
-    """What one request may ask for. Everything over a limit is refused with 400 (bodies: 413) and the limit's value."""
+    """What one request may ask for. Over a limit it is refused with 400 (bodies: 413, 408) and the limit's value."""
 
     max_body_bytes: Count = 4 * 1024 * 1024
     """Largest request body in bytes."""
+    body_timeout_seconds: Annotated[float, Field(gt=0)] = 60.0
+    """How long a request's body may take to come in, in seconds; then it is refused with 408."""
     max_json_depth: Count = 64
     """Deepest nesting of a JSON body."""
     max_json_nodes: Count = 100_000

@@ -7,6 +7,7 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import BeforeValidator, Field, model_validator
 
 from app.config.base import Config
+from app.faults import RULE_PATTERN
 
 RuleAction = Literal["block", "redact", "flag"]
 RuleDirection = Literal["input", "passage", "output"]
@@ -57,7 +58,7 @@ class TermsFile(Config):
 class PatternRule(Config):
     """One regular expression in RE2's syntax, which takes linear time."""
 
-    name: str = Field(pattern=r"^[A-Za-z0-9_.\-]{1,64}$")
+    name: str = Field(pattern=RULE_PATTERN)
     """Name reported for a match."""
     pattern: str = Field(min_length=1, max_length=4000)
     """The expression; it must not match the empty text."""

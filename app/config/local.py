@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, Self
 
-import yaml
 from pydantic import Field, model_validator
 
 from app.config.base import Config
@@ -14,7 +12,7 @@ from app.config.deployment_options import Options
 from app.config.gateway import CollectionName, Count, Name
 from app.config.pipeline import PipelineSettings, PipelineShape
 from app.config.serve import LOGGING, ModelApplication, applications
-from app.errors import ConfigError
+from app.config.yaml_file import read_yaml
 
 #: The folder that holds ``app``, ``config`` and ``samples``.
 ROOT = Path(__file__).resolve().parents[2]
@@ -88,26 +86,7 @@ def load(path: Path, data: Path) -> LocalConfig:
 
     In its strings ``{data}`` stands for the folder of models and index, ``{root}`` for the one that holds ``app``.
     """
-    try:
-        raw = yaml.safe_load(path.read_text(encoding="utf-8"))
-        filled = _filled(raw, {"{data}": str(data), "{root}": str(ROOT)})
-    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
-        raise ConfigError(f"{path} cannot be read: {error}") from None
-    except RecursionError:
-        raise ConfigError(f"{path} cannot be read: an alias refers to itself, or it is nested too deeply") from None
-    return LocalConfig.parse(filled, str(path))
-
-
-def _filled(value: Any, places: Mapping[str, str]) -> Any:
-    if isinstance(value, str):
-        for name, folder in places.items():
-            value = value.replace(name, folder)
-        return value
-    if isinstance(value, list):
-        return [_filled(part, places) for part in value]
-    if isinstance(value, dict):
-        return {key: _filled(part, places) for key, part in value.items()}
-    return value
+    return LocalConfig.parse(read_yaml(path, {"data": str(data), "root": str(ROOT)}), str(path))
 
 
 def serve_config(config: LocalConfig) -> dict[str, Any]:

@@ -6,10 +6,11 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from app.faults import OPENAI_PATTERN
+
 _OPENAI_SHAPE = ConfigDict(frozen=True, extra="forbid", strict=True, use_attribute_docstrings=True)
 
-#: Names that OpenAI lets callers give to schemas, tools and speakers.
-OpenAIName = Annotated[str, Field(pattern=r"^[a-zA-Z0-9_-]{1,64}$")]
+OpenAIName = Annotated[str, Field(pattern=OPENAI_PATTERN)]
 
 
 class TextFormat(BaseModel):

@@ -8,6 +8,13 @@ from pydantic import Field, model_validator
 
 from app.config.base import Config
 
+#: How the addresses of each kind of store begin, where they hold ``://``.
+_SCHEMES = {
+    "lancedb": ("s3", "s3+ddb", "gs", "az", "abfs", "abfss", "file", "db", "memory", "shared-memory"),
+    "pgvector": ("postgresql", "postgres"),
+    "qdrant": ("http", "https"),
+}
+
 
 class StoreConfig(Config):
     """Where the collections live. Shapes the deployment: a change restarts the retriever."""
@@ -23,6 +30,15 @@ class StoreConfig(Config):
     """File that holds that secret; read once at start."""
     storage_options: dict[str, str] = Field(default_factory=dict)
     """LanceDB on object storage: region, endpoint and the like, passed through verbatim. No secrets here."""
+
+    @model_validator(mode="after")
+    def _uri_is_of_its_kind(self) -> Self:
+        scheme, found, _ = self.uri.partition("://")
+        known = _SCHEMES[self.kind]
+        if found and scheme not in known:
+            told = ", ".join(f"{name}://" for name in known)
+            raise ValueError(f"uri begins with {scheme}://, which {self.kind} does not read; it reads {told}")
+        return self
 
     @model_validator(mode="after")
     def _one_secret(self) -> Self:

@@ -10,6 +10,7 @@ from app.config.base import Config
 from app.config.guardrail import GuardrailConfig
 from app.config.pipeline import PipelineShape, StageShape
 from app.config.retrieval import RetrieverConfig
+from app.deployments.known_errors import quieten
 from app.deployments.runner import GuardrailRunner, RetrieverRunner, StageRunner, refused, settle
 from app.errors import ConfigError
 from app.handoff import HandoffMeter
@@ -47,10 +48,8 @@ def build_runner(name: str, shape: PipelineShape) -> StageRunner:
     if name == "assembler":
         from app.stages.assembler import Assembler
 
-        windows = {
-            model: ModelWindow(**served.model_dump(include={"tokenizer", "context_tokens", "chat_template"}))
-            for model, served in shape.models.items()
-        }
+        seen = {"tokenizer", "context_tokens", "chat_template", "local_files_only"}
+        windows = {model: ModelWindow(**served.model_dump(include=seen)) for model, served in shape.models.items()}
         return StageRunner(Assembler(windows, AssemblerConfig()), threads)
     from app.stages.postprocessor import Postprocessor
 
@@ -66,6 +65,7 @@ class StageDeployment:
     """One stage as a Serve deployment: starts it, hands it settings and requests, counts what it is handed."""
 
     async def __init__(self, name: str, shape: dict[str, Any]) -> None:  # type: ignore[misc]  # Serve awaits it
+        quieten()
         self._name = name
         self._metrics = RayMetrics()
         self._meter = HandoffMeter(self._metrics)

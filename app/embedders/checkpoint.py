@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from app.config.embedder import EmbedderConfig
+from app.config.embedder import EmbedderConfig, looks_like_a_path
 from app.errors import ConfigError, StageUnavailable, bounded
 from app.weights.sharing import Held, fingerprint, node_store, share
 
@@ -76,11 +76,6 @@ def load(config: EmbedderConfig) -> Checkpoint:
         prefixes=prefixes,
         held=held,
     )
-
-
-def looks_like_a_path(source: str) -> bool:
-    """Tell a folder from a Hugging Face id (``owner/name``)."""
-    return source.startswith(("/", "./", "../", "~")) or source.count("/") > 1 or Path(source).is_dir()
 
 
 def _folder(config: EmbedderConfig) -> Path:

@@ -43,5 +43,12 @@ class Embedder(Protocol):
         """Embed texts; ``tokens`` asks for the token embeddings too."""
         ...
 
+    def count_tokens(self, texts: Sequence[str], kind: Kind) -> list[int]:
+        """Return how many tokens each text takes of the window, with special tokens and the model's own prefix.
+
+        More than ``max_tokens`` means that :meth:`encode` would cut the text; of an endless one the number is a least.
+        """
+        ...
+
     def close(self) -> None:
         """Release the weights."""

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from app.config.embedder import EmbedderConfig
+from app.config.embedder import EmbedderConfig, looks_like_a_path
 from app.embedders import checkpoint
 from app.embedders.checkpoint import Checkpoint
 from app.embedders.contract import Encoded, Kind
@@ -31,7 +31,7 @@ class HuggingFaceEmbedder:
     """
 
     def __init__(self, config: EmbedderConfig) -> None:
-        self.name = PurePath(config.source).name if checkpoint.looks_like_a_path(config.source) else config.source
+        self.name = PurePath(config.source).name if looks_like_a_path(config.source) else config.source
         self.dimension = config.dimension or 0
         self.max_tokens = config.max_tokens
         self._config = config
@@ -58,9 +58,7 @@ class HuggingFaceEmbedder:
 
     def encode(self, texts: Sequence[str], kind: Kind, tokens: bool = False) -> Encoded:
         """Embed texts; a text over the window is cut at its end and flagged."""
-        loaded = self._loaded
-        if loaded is None:
-            raise StageUnavailable("The embedder is not started: call start() first.", "retriever")
+        loaded = self._require()
         prefix = loaded.prefixes[kind]
         inputs = [_tokenise(loaded, prefix, text) for text in texts]
         vectors = np.zeros((len(inputs), loaded.dimension), np.float32)
@@ -79,6 +77,16 @@ class HuggingFaceEmbedder:
             truncated=np.array([item.truncated for item in inputs], np.bool_),
         )
 
+    def count_tokens(self, texts: Sequence[str], kind: Kind) -> list[int]:
+        """Return how many tokens each text takes of the window."""
+        loaded = self._require()
+        return [_tokenise(loaded, loaded.prefixes[kind], text).whole for text in texts]
+
+    def _require(self) -> Checkpoint:
+        if self._loaded is None:
+            raise StageUnavailable("The embedder is not started: call start() first.", "retriever")
+        return self._loaded
+
     def close(self) -> None:
         """Release the weights."""
         if self._follower is not None:
@@ -87,22 +95,24 @@ class HuggingFaceEmbedder:
 
 
 class _Input:
-    """One tokenised text: the ids, which of them are the text's own, and whether the text was cut."""
+    """One tokenised text: the ids, which of them are the text's own, whether it was cut, and its tokens uncut."""
 
-    __slots__ = ("content", "ids", "truncated")
+    __slots__ = ("content", "ids", "truncated", "whole")
 
-    def __init__(self, encoding: Any, prefix_chars: int, cut: bool) -> None:
+    def __init__(self, encoding: Any, prefix_chars: int, cut: bool, window: int) -> None:
         self.ids: list[int] = encoding.ids
         ends = np.array([end for _, end in encoding.offsets], np.int64)
         self.content = (np.array(encoding.special_tokens_mask) == 0) & (ends > prefix_chars)
         self.truncated = cut or bool(encoding.overflowing)
+        counted = len(self.ids) + sum(part.special_tokens_mask.count(0) for part in encoding.overflowing)
+        self.whole = max(counted, window + 1) if cut else counted
 
 
 def _tokenise(loaded: Checkpoint, prefix: str, text: str) -> _Input:
     limit = loaded.window * _CHARS_PER_TOKEN
     # A lone surrogate, legal in JSON, is no Unicode text: the tokenizer would raise.
     clean = text[:limit].encode("utf-8", "replace").decode("utf-8")
-    return _Input(loaded.tokenizer.encode(prefix + clean), len(prefix), len(text) > limit)
+    return _Input(loaded.tokenizer.encode(prefix + clean), len(prefix), len(text) > limit, loaded.window)
 
 
 def _batches(inputs: Sequence[_Input], size: int) -> list[list[int]]:

@@ -59,15 +59,23 @@ def parse_document(raw: Any, where: str) -> Document:
     )
 
 
+def id_text(given: Any) -> str:
+    """Return a document's id as text: 1 to 256 printable characters, or a whole number. Raises ValueError."""
+    if isinstance(given, int) and not isinstance(given, bool) and abs(given) <= MAX_WHOLE_NUMBER:
+        given = str(given)
+    if not isinstance(given, str) or not 0 < len(given) <= MAX_ID_CHARS or not given.isprintable():
+        raise ValueError(f"must be 1 to {MAX_ID_CHARS} printable characters, or a whole number of at most 2^53")
+    return given
+
+
 def _id(raw: Mapping[str, Any], text: str, where: str) -> str:
     given = raw.get("id")
     if given is None:
         return hashlib.blake2b(text.encode(), digest_size=12).hexdigest()
-    if isinstance(given, int) and not isinstance(given, bool):
-        given = str(given)
-    if not isinstance(given, str) or not 0 < len(given) <= MAX_ID_CHARS or not given.isprintable():
-        raise _fault(f"{where}.id", f"must be 1 to {MAX_ID_CHARS} printable characters")
-    return given
+    try:
+        return id_text(given)
+    except ValueError as error:
+        raise _fault(f"{where}.id", str(error)) from None
 
 
 def _text(raw: Mapping[str, Any], key: str, limit: int, where: str) -> str:

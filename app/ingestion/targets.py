@@ -160,9 +160,9 @@ def _message(answer: httpx.Response) -> str:
 
 
 def _body(document: Document) -> dict[str, Any]:
-    """Return a document as the gateway takes it: the title goes on top of the text, as a heading."""
-    text = f"# {document.title}\n\n{document.text}" if document.title else document.text
-    body = {"id": document.id, "text": text, "source": document.source, "metadata": dict(document.metadata)}
+    """Return a document as the gateway takes it."""
+    body = {field: getattr(document, field) for field in ("id", "text", "title", "source")}
+    body["metadata"] = dict(document.metadata)
     return {key: value for key, value in body.items() if value not in ("", {})}
 
 

@@ -10,8 +10,9 @@ import sys
 from collections.abc import Sequence
 
 from app.errors import BatonError, ConfigError
+from app.ops import preflight
 from app.ops.local_cluster import LocalCluster
-from app.ops.run import Progress, parser, read_config
+from app.ops.run import Progress, parser, prepared_models, read_config
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -20,6 +21,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     progress = Progress()
     try:
         config = read_config(options)
+        preflight.check_files(config, prepared_models(options.data))
         cluster = LocalCluster(config, options.data)
         if not cluster.statuses():
             raise ConfigError(

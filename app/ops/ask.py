@@ -28,6 +28,7 @@ ANSWERED, REFUSED, UNREACHABLE, INTERRUPTED = 0, 1, 2, 130
 _CONNECT_SECONDS = 5.0
 # Longer than any deadline the gateway grants by default, so that its own error event comes first.
 _SILENCE_SECONDS = 180.0
+_SUMS = ("first_token", "total")
 _BAR_CELLS = 24
 _SOURCE_CELLS = 44
 _LOOPBACK = ("127.0.0.1", "localhost", "::1")
@@ -180,7 +181,11 @@ def _refuse_unless_stream(response: httpx.Response, url: str) -> None:
     try:
         error = response.json()["error"]
     except (ValueError, KeyError, TypeError):
-        raise AskError(f"What answers at {url} is no Baton gateway: {response.status_code} {kind}.") from None
+        told = f"{response.status_code}, {bounded(kind) if kind else 'without a Content-Type'}"
+        raise AskError(
+            f"What answers at {url} is no Baton gateway (it answered {told}): give the address that `make run` names "
+            "as OpenAI API, with --url."
+        ) from None
     sentence = _sentence(error)
     if wait := response.headers.get("retry-after"):
         sentence += f" Try again in {wait} s."
@@ -277,7 +282,9 @@ def _source(citation: dict[str, Any], width: int, palette: Palette) -> str:
 
 def _times(answer: Answer, palette: Palette) -> list[str]:
     stages: dict[str, float] = answer.baton.get("stages") or {}
-    order = [name for name in STAGES if name in stages] + [name for name in stages if name not in STAGES]
+    # The gateway's own sums would stand beside the times as this process saw them, under nearly the same names.
+    others = [name for name in stages if name not in (*STAGES, *_SUMS)]
+    order = [name for name in STAGES if name in stages] + others
     rows = [(name, float(stages[name]), "36") for name in order]
     if answer.first_token is not None:
         rows.append(("first token", answer.first_token, "2"))
@@ -309,6 +316,8 @@ def _remarks(answer: Answer, palette: Palette) -> list[str]:
         if note.get("action") in ("flag", "redact", "block"):
             categories = ", ".join(sorted(note.get("categories") or {}))
             remarks.append(f"guardrail: {note['action']} in the {note.get('direction', 'text')} ({categories})")
+    if invented := [str(found.get("number")) for found in answer.baton.get("unsupported_numbers") or ()]:
+        remarks.append(f"numbers that stand in no passage: {', '.join(dict.fromkeys(invented))}")
     if (answer.baton.get("flags") or {}).get("without_context"):
         remarks.append("answered without passages: the collection holds nothing that fits")
     return [palette.paint("33", printable(remark)) for remark in remarks]

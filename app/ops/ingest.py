@@ -16,7 +16,7 @@ from typing import Any
 
 from app.config.embedder import EmbedderConfig
 from app.config.retrieval import ChunkingConfig, StoreConfig
-from app.errors import BatonError, ConfigError
+from app.errors import BatonError, ConfigError, bounded
 from app.ingestion.documents import Document
 from app.ingestion.indexer import MAX_DOCUMENTS, Indexer
 from app.ingestion.readers import BadRow, count_documents, read_documents
@@ -44,12 +44,19 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 3
 
 
+def _local(text: str) -> Path:
+    """Read an argument that names a file or folder of this machine."""
+    if "://" in text:
+        raise argparse.ArgumentTypeError(f"{bounded(text)} is an address: name files or folders of this machine")
+    return Path(text)
+
+
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="python -m app.ops.ingest",
         description="Store documents (.jsonl, .parquet, .md, .txt, or folders of them) in a collection.",
     )
-    parser.add_argument("files", nargs="*", type=Path, metavar="FILE", help="files and folders to read")
+    parser.add_argument("files", nargs="*", type=_local, metavar="FILE", help="files and folders to read")
     parser.add_argument("--collection", help="the collection; made when it is not there")
     where = parser.add_mutually_exclusive_group(required=True)
     where.add_argument(
@@ -90,6 +97,10 @@ def _check_usage(parser: argparse.ArgumentParser, options: argparse.Namespace) -
     given = [name for name, value in store_only.items() if value]
     faults = [
         (options.url and given, f"{', '.join(given)}: only with --store; the gateway has its own"),
+        (
+            options.url is not None and not options.url.startswith(("http://", "https://")),
+            f"--url is {bounded(options.url)}: give a gateway's address like http://localhost:8000",
+        ),
         (not options.list and not options.collection, "--collection is required"),
         (not options.list and options.store and not options.embedder, "--embedder is required with --store"),
         (not (options.list or options.create_empty) and not options.files, "name at least one file or folder"),

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import errno
+import os
 import shutil
 import socket
-from collections.abc import Mapping
+from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
+from typing import Any
 
-from app.config.local import ROOT, MachineConfig
-from app.errors import ConfigError
+from app.config.embedder import looks_like_a_path
+from app.config.local import ROOT, LocalConfig, MachineConfig
+from app.errors import ConfigError, bounded
 
 _GIB = 1024**3
 _MEMINFO = Path("/proc/meminfo")
@@ -34,6 +37,39 @@ def check_collections(collections: Mapping[str, str]) -> None:
     for name, path in collections.items():
         if not (ROOT / path).exists():
             raise ConfigError(f"collections.{name} names {str(ROOT / path)!r}, which does not exist: correct the path.")
+
+
+def check_files(config: LocalConfig, prepared: Collection[Path]) -> None:
+    """Refuse a folder or file that is not there: what needs it starts a minute later. ``prepared`` are made by then."""
+    made = {os.path.normpath(path) for path in prepared}
+    for key, path in _paths(config):
+        if os.path.normpath(path) not in made and not (ROOT / Path(path).expanduser()).exists():
+            raise ConfigError(f"{key} names {bounded(path, 300)}, which does not exist: correct the path.")
+
+
+def _paths(config: LocalConfig) -> Iterator[tuple[str, str]]:
+    """Yield the keys that name folders and files, with what they name; ids of models are left out."""
+    for place, model in enumerate(config.models):
+        loading = model.engine.get("model_loading_config")
+        loading = loading if isinstance(loading, dict) else {}
+        for key in ("model_source", "tokenizer_source"):
+            yield from _path(f"models.{place}.engine.model_loading_config.{key}", loading.get(key))
+    for name, window in config.pipeline.models.items():
+        yield from _path(f"pipeline.models.{name}.tokenizer", window.tokenizer)
+        if window.chat_template is not None:
+            yield f"pipeline.models.{name}.chatTemplate", window.chat_template
+    if config.pipeline.embedder.kind != "fake":
+        yield from _path("pipeline.embedder.source", config.pipeline.embedder.source)
+    for name, policy in config.settings.guardrail.policies.items():
+        for place, file in enumerate(policy.terms_files):
+            yield f"settings.guardrail.policies.{name}.termsFiles.{place}.path", file.path
+        if policy.classifier is not None:
+            yield from _path(f"settings.guardrail.policies.{name}.classifier.path", policy.classifier.path)
+
+
+def _path(key: str, named: Any) -> Iterator[tuple[str, str]]:
+    if isinstance(named, str) and "://" not in named and looks_like_a_path(named):  # s3://… is the engine's to find
+        yield key, named
 
 
 def check_port(host: str, port: int, name: str) -> None:

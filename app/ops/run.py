@@ -1,7 +1,8 @@
 """Runs the whole pipeline on this machine: ``python -m app.ops.run`` (what ``make run`` calls).
 
 Prepares the models, starts a Ray cluster of its own, deploys the Serve configuration over the same REST call that a
-cluster's operator uses, indexes the sample collections through the gateway, and stops everything on Ctrl-C.
+cluster's operator uses, indexes the sample collections through the gateway, asks one question to warm up, and stops
+everything on Ctrl-C.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from app.config.serve import PIPELINE
 from app.errors import BatonError, ConfigError
 from app.ops import preflight
 from app.ops.local_cluster import LocalCluster
+from app.ops.warm_up import warm_up
 
 _PORTS = ("port", "metrics_port", "dashboard_port")
 
@@ -46,6 +48,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         config = read_config(options)
         preflight.check(config.machine, options.data)
         preflight.check_collections(config.collections)
+        preflight.check_files(config, prepared_models(options.data))
     except ConfigError as error:
         print(f"baton: {error}", file=sys.stderr)
         return 2
@@ -95,6 +98,8 @@ def _serve(config: LocalConfig, options: argparse.Namespace, progress: Progress,
         _index(cluster, config, progress, stop)
         cluster.wait_until_running(progress.say, stop)
         if not stop.is_set():
+            warm_up(cluster.url, progress.say, stop)
+        if not stop.is_set():
             _announce(config, progress)
         cluster.watch(progress.say, stop)
         progress.say("stopping")
@@ -104,12 +109,18 @@ def _serve(config: LocalConfig, options: argparse.Namespace, progress: Progress,
     return 0
 
 
+def prepared_models(data: Path) -> tuple[Path, Path]:
+    """Return the folders of the chat model and the embedder that a start prepares."""
+    return data / "models" / "smollm2", data / "models" / "e5-small"
+
+
 def _prepare_models(data: Path, progress: Progress) -> None:
     from app.ops.models import prepare_chat_model, prepare_embedder
 
     progress.say(f"preparing the models under {data / 'models'}")
-    prepare_chat_model(data / "models" / "smollm2")
-    prepare_embedder(data / "models" / "e5-small")
+    chat_model, embedder = prepared_models(data)
+    prepare_chat_model(chat_model)
+    prepare_embedder(embedder)
 
 
 def _index(cluster: LocalCluster, config: LocalConfig, progress: Progress, stop: threading.Event) -> None:

@@ -22,6 +22,7 @@ from app.errors import (
     ModelNotFound,
     SchemaRejected,
     StageUnavailable,
+    engine_died,
 )
 from app.messages import Delta, GenerateRequest, Usage
 
@@ -162,11 +163,15 @@ def engine_error(error: Mapping[str, Any]) -> BatonError:
         return ModelNotFound(_first_line(message), STAGE, "model")
     if status in {400, 422}:
         return InvalidRequest(_first_line(message), STAGE, error.get("param"))
+    if message.startswith(_ENGINE_IS_DEAD):
+        return engine_died(STAGE)
     if status == 503:
         return StageUnavailable("The engine cannot take requests at present.", STAGE, None, 5)
-    return EngineFailed("The engine gave up on this request.", STAGE)
+    return EngineFailed("The engine gave up on this request: send it again.", STAGE)
 
 
+#: How vLLM begins to say that its process is gone.
+_ENGINE_IS_DEAD = "EngineCore encountered an issue"
 #: Where the engine's grammar compiler was built, and when it spoke: nothing that a caller could use.
 _COMPILER_PREFIX = re.compile(r"\[\d\d:\d\d:\d\d\] \S+?:\d+: ")
 

@@ -15,9 +15,9 @@ from app.config.base import Config
 from app.config.embedder import EmbedderConfig
 from app.config.retrieval import ChunkingConfig, RetrieverConfig, StoreConfig
 from app.embedders.contract import Embedder, Encoded
-from app.errors import BatonError, ConfigError, InternalError, InvalidRequest, bounded
+from app.errors import BatonError, ConfigError, ContextLengthExceeded, InternalError, InvalidRequest, bounded
 from app.ingestion.indexer import Indexer
-from app.jobs import DocumentResult
+from app.jobs import DocumentResult, Embedded
 from app.messages import RetrievalQuery, Retrieved
 from app.stores.contract import STAGE, CollectionInfo, Matrix, Store, check_name
 from app.stores.filters import Filter, parse_filter
@@ -126,11 +126,21 @@ class Retriever:
             for item in checked
         ]
 
-    def embed_queries(self, texts: Sequence[str]) -> Matrix:
-        """Return float32 ``(len(texts), dimension)``, L2-normalised, embedded as questions."""
+    def embed_queries(self, texts: Sequence[str]) -> Embedded:
+        """Embed texts as questions, whole. Raises ContextLengthExceeded naming the text that overflows the window."""
         if len(texts) > _MAX_EMBED_TEXTS:
             raise InvalidRequest(f"input must hold at most {_MAX_EMBED_TEXTS} texts", STAGE, "input")
-        return self._encode(list(texts), tokens=False).encoded.vectors
+        embedder: Embedder = self._require(self._embedder)
+        counts = embedder.count_tokens(texts, "query")
+        for place, count in enumerate(counts):
+            if count > embedder.max_tokens:
+                raise ContextLengthExceeded(
+                    f"The embedding model's context length is {embedder.max_tokens} tokens and input {place} takes "
+                    f"at least {count}: shorten it or send it in parts.",
+                    STAGE,
+                    "input",
+                )
+        return Embedded(self._encode(list(texts), tokens=False).encoded.vectors, sum(counts))
 
     def _checked(self, query: RetrievalQuery) -> _Checked | Exception:
         try:

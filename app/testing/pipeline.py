@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from app.errors import CollectionNotFound, GuardrailBlocked
-from app.jobs import ChatEvent, ChatJob, DocumentResult, Finished, Started
+from app.jobs import ChatEvent, ChatJob, DocumentResult, Embedded, Finished, Started
 from app.messages import ChoiceReport, Citation, Delta, Usage
 
 
@@ -153,13 +153,13 @@ class FakePipeline:
         share = 1.0 if grounded else None
         return ChoiceReport(index, (citation,) if grounded else (), share, share, checked)
 
-    async def embed(self, texts: Sequence[str], policy: str, deadline: float) -> npt.NDArray[np.float32]:
-        """Return unit vectors that depend on the texts' lengths only."""
+    async def embed(self, texts: Sequence[str], policy: str, deadline: float) -> Embedded:
+        """Return unit vectors that depend on the texts' lengths only, and a token per character."""
         self._block(*texts)
         await asyncio.sleep(self.script.delay_seconds)
         rows = np.array([[len(text) + column for column in range(self.script.dimension)] for text in texts], np.float32)
         unit: npt.NDArray[np.float32] = rows / np.linalg.norm(rows, axis=1, keepdims=True)
-        return unit
+        return Embedded(unit, sum(map(len, texts)))
 
     async def list_collections(self) -> list[dict[str, Any]]:
         """Return the collections."""

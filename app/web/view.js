@@ -182,6 +182,8 @@ function remarks(report, finish) {
   if (report?.json && report.json.status !== "valid") {
     notes.push(`The answer's JSON is ${report.json.status}${report.json.path ? ` at ${report.json.path}` : ""}.`);
   }
+  const invented = new Set((report?.unsupported_numbers ?? []).map(({ number }) => number));
+  if (invented.size) notes.push(`Numbers that stand in no passage: ${[...invented].join(", ")}.`);
   return notes.filter(Boolean);
 }
 

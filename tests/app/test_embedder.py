@@ -79,6 +79,17 @@ def mixed_texts(count):
         yield rng.choice([" ", ""]).join(parts[: rng.randint(1, 3)])
 
 
+def test_tokens_are_counted_beyond_the_window(embedder, folder):
+    from tokenizers import Tokenizer
+
+    tokenizer = Tokenizer.from_file(str(folder / "tokenizer.json"))
+    for text in ("a", "The replica restarts. " * 20, "The replica restarts. " * 400):
+        (counted,) = embedder.count_tokens([text], "query")
+        assert counted == len(tokenizer.encode("query: " + text).ids)
+        assert (counted > embedder.max_tokens) == embedder.encode([text], "query").truncated[0]
+    assert embedder.count_tokens(["x" * 10_000_000], "query")[0] > embedder.max_tokens
+
+
 def test_tokens_agree_with_the_engine(folder, engine):
     from tokenizers import Tokenizer
 

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from app.config.retrieval import StoreConfig
+from app.errors import ConfigError
 from app.ops.ingest import embedder_config, main, store_config
 from app.stores.lancedb import LanceStore
 
@@ -104,6 +105,8 @@ def test_faults_are_one_sentence_and_code_3(folder, tmp_path, capsys):
         (["--store", "x", "--collection", "c", "--embedder", "fake", "nowhere.txt"], "nowhere.txt does not exist"),
         (["--url", "http://x", "--collection", "c", "--delete-missing", "."], "--delete-missing: only with --store"),
         (["--store", "x", "--url", "http://x", "--list"], "not allowed with"),
+        (["--store", "x", "--collection", "c", "--embedder", "fake", "ftp://h/a.md"], "'ftp://h/a.md' is an address"),
+        (["--url", "ftp://x", "--list"], "--url is 'ftp://x': give a gateway's address like http://"),
         (["--store", "x", "--collection", "c", "--embedder", "fake", "--create-empty", "."], "stores nothing"),
         (["--store", "x", "--collection", "c", "--embedder", "fake", "--batch", "0", "."], "--batch must be from 1"),
     ],
@@ -117,6 +120,8 @@ def test_wrong_usage_is_code_2(arguments, sentence, capsys):
 
 def test_uris_tell_the_kind_of_store():
     assert store_config("s3://bucket/index").kind == "lancedb"
+    with pytest.raises(ConfigError, match="uri begins with ftp://, which lancedb does not read; it reads s3://"):
+        store_config("ftp://host/index")
     assert store_config("postgresql://host/base", "PW").model_dump()["secret_env"] == "PW"
     assert store_config("qdrant+http://host:6333").uri == "http://host:6333"
     assert embedder_config("fake").dimension is None

@@ -1,7 +1,9 @@
 """Everything that the README shows is run: its shell commands, its Python, and the names it promises."""
 
+import json
 import re
 import subprocess
+import sys
 
 import pytest
 
@@ -26,12 +28,24 @@ def test_shell_commands_do_what_they_say(baton, command):
     assert '"error"' not in done.stdout
 
 
+def test_the_question_that_curl_asks_is_answered_rightly(baton):
+    (command,) = [shown for shown in blocks("sh") if "/chat/completions" in shown]
+    done = subprocess.run(here(baton, command), shell=True, cwd=ROOT, capture_output=True, text=True, timeout=180)
+    reply = json.loads(done.stdout)
+    assert "set of documents" in reply["choices"][0]["message"]["content"]
+    assert reply["baton"]["citations"][0]["id"].startswith("collections-en")
+
+
 @pytest.mark.parametrize("program", blocks("python"))
-def test_python_examples_run(baton, program, capsys):
-    exec(compile(here(baton, program), "README.md", "exec"), {})
-    answer, citations = capsys.readouterr().out.strip().split("\n", 1)
-    assert '"product"' in answer
-    assert citations.startswith("[")
+def test_python_examples_run(baton, program):
+    command = [sys.executable, "-c", here(baton, program)]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=180)
+    assert done.returncode == 0, done.stderr
+    answer, unsupported, citations = done.stdout.strip().split("\n", 2)
+    choice = json.loads(answer)
+    assert (choice["product"], choice["price"]) == ("Tiffo stacking lunch box", 24.0)
+    assert unsupported == "[]"
+    assert "lunchbox-tiffo-en" in citations
 
 
 def test_the_announcement_looks_as_shown(baton):

@@ -17,7 +17,8 @@ from app.ops.local_cluster import ENVIRONMENT
 from tests.app.baton import START_SECONDS, events
 
 PROGRAMS = Path(sys.executable).parent
-PORTS = {"gcs": 16379, "dashboard": 18270, "agent": 18271, "client": 18272, "metrics": 18273, "http": 18274}
+# Beyond the ports that Ray's workers choose from.
+PORTS = {"gcs": 26379, "dashboard": 28270, "agent": 28271, "client": 28272, "metrics": 28273, "http": 28274}
 DASHBOARD = f"http://127.0.0.1:{PORTS['dashboard']}"
 GATEWAY = f"http://127.0.0.1:{PORTS['http']}"
 
@@ -33,17 +34,18 @@ def cluster(tmp_path):
     command = [str(PROGRAMS / "ray"), "start", "--head", "--block", "--num-cpus=8", "--object-store-memory=314572800"]
     command += [f"--port={PORTS['gcs']}", f"--dashboard-port={PORTS['dashboard']}", "--include-dashboard=true"]
     command += [f"--dashboard-agent-listen-port={PORTS['agent']}", f"--ray-client-server-port={PORTS['client']}"]
-    command += [f"--metrics-export-port={PORTS['metrics']}", "--node-ip-address=127.0.0.1"]
+    command += [f"--metrics-export-port={PORTS['metrics']}"]
     with (tmp_path / "ray.log").open("w") as log:
         process = subprocess.Popen(command, env=environment(), stdout=log, stderr=log, start_new_session=True)
         try:
-            wait(
-                lambda: answers(f"{DASHBOARD}/api/serve/applications/"), 180, lambda: (tmp_path / "ray.log").read_text()
-            )
+            url, said = f"{DASHBOARD}/api/serve/applications/", (tmp_path / "ray.log").read_text
+            wait(lambda: process.poll() is not None or answers(url), 180, said)
+            assert process.poll() is None, said()
             yield
         finally:
-            os.killpg(process.pid, signal.SIGTERM)
-            process.wait(timeout=120)
+            if process.poll() is None:
+                os.killpg(process.pid, signal.SIGTERM)
+                process.wait(timeout=120)
             remove_orphans()
 
 

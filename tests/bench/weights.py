@@ -178,7 +178,7 @@ def measure_swaps(ray: Any, replicas: Sequence[Any], requests: int) -> dict[str,
 
     ray.get([replica.prepare_swaps.remote(_FOLLOW_SECONDS) for replica in replicas])
     store, before = RayStore(), _store_objects(ray)
-    running = [replica.swaps.remote("serve", requests // 2, 2) for replica in replicas]
+    running = [replica.swaps.remote("serve", requests // 2, 1) for replica in replicas]
     seconds, version = [], 1
     while ray.wait(running, num_returns=2, timeout=_PUBLISH_SECONDS)[1]:
         version += 1

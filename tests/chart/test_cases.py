@@ -331,6 +331,22 @@ def test_shared_memory_holds_the_object_store(chart):
         assert store < int(size[:-2]) * {"Mi": 2**20, "Gi": 2**30}[size[-2:]]
 
 
+# --- C10: replicas ---------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("given", "first"), [({"min_replicas": 0, "max_replicas": 1}, 1), ({"max_replicas": 1}, 1)])
+def test_an_idle_model_may_go(chart, given, first):
+    values = merged(CPU, {})
+    values["models"]["smollm2"]["options"] = {
+        "max_ongoing_requests": 32,
+        "autoscaling_config": {**given, "downscale_to_zero_delay_s": 60},
+    }
+    (deployment,) = application(chart.objects(values), "model-smollm2")["deployments"]
+    found = deployment["autoscaling_config"]
+    assert (found["min_replicas"], found["initial_replicas"]) == (given.get("min_replicas", 1), first)
+    assert found["downscale_to_zero_delay_s"] == 60
+
+
 # --- C13, C14: engines over several pods, and without a network -------------------------------------------------------
 
 
@@ -352,3 +368,6 @@ def test_offline_pods_never_ask_a_hub(chart):
     assert len(policy["spec"]["egress"]) == 2  # the release itself and DNS
     mirrored = render(chart, {"modelCache": {"offline": False, "mirror": "http://mirror"}})
     assert environment(groups(mirrored)[0]["template"]["spec"]["containers"][0])["HF_ENDPOINT"] == "http://mirror"
+    for shape, local in (("air-gapped", True), ("single-gpu", False)):
+        served = application(chart.objects(shape_values(shape)), "pipeline")["args"]["models"]["llama"]
+        assert served["localFilesOnly"] is local

@@ -99,6 +99,11 @@ WRONG = {
     ),
     # --- models and profiles
     "no model id": (model(engine={"model_loading_config": {"model_id": None}}), f"{MODEL}.engine", "model_id"),
+    "weights in a bucket": (
+        model(engine={"model_loading_config": {"model_source": "s3://bucket/model"}}),
+        f"{MODEL}.tokenizer",
+        "name a folder",
+    ),
     "window": (model(contextTokens=16384), "contextTokens is 16384", "8192"),
     "unknown model": ({"settings": {"profiles": {"default": {"model": "gpt"}}}}, "names gpt", "smollm2"),
     "unknown default profile": ({"settings": {"defaultProfile": "best"}}, "names best"),

@@ -1,7 +1,9 @@
 """The course of a job through the stages, whole, without Ray."""
 
 import asyncio
+import gc
 import time
+import weakref
 
 import pytest
 
@@ -50,6 +52,25 @@ async def test_retrieved_passages_reach_the_prompt_and_are_cited(tmp_path):
     assert site.metrics.total("baton_handoffs_total", hop="retriever-gateway") == 1
 
 
+async def test_an_answered_job_lets_go_of_its_payload_without_a_garbage_collection(site):
+    payloads = []
+    run = site.runners["retriever"].run
+
+    async def watched(request, payload=None):
+        retrieved = await run(request, payload)
+        payloads.append(weakref.ref(retrieved.passages))
+        return retrieved
+
+    site.runners["retriever"].run = watched
+    gc.disable()
+    try:
+        await site.ask(job("What code word has the zebra note?", retrieve=True))
+        await asyncio.sleep(0)
+        assert [payload() for payload in payloads] == [None]
+    finally:
+        gc.enable()
+
+
 async def test_a_blocked_passage_reaches_neither_prompt_nor_contexts(site):
     question = "zebra note explains build"
     events = await site.ask(job(question, retrieve=True, return_contexts=True))
@@ -68,6 +89,22 @@ async def test_a_blocked_message_stops_before_any_other_stage(site, role):
     assert site.log == ["guardrail"]
     assert "bomb" not in str(caught.value)
     assert site.engine.bodies == []
+
+
+@pytest.mark.parametrize("name", ["bomb", "the-bomb", "secret", "ignore_all_previous_instructions"])
+@pytest.mark.parametrize("role", ["user", "system", "assistant", "tool"])
+async def test_a_name_is_judged_like_a_message(site, name, role):
+    messages = (Message(role, "hi", name=name, tool_call_id="c"), Message("user", "go on"))
+    with pytest.raises(GuardrailBlocked) as caught:
+        await site.ask(job(messages=messages, retrieve=True))
+    assert site.log == ["guardrail"]
+    assert site.engine.bodies == []
+    assert (caught.value.param, name in str(caught.value)) == ("messages", False)
+
+
+async def test_a_harmless_name_passes(site):
+    await site.ask(job(messages=(Message("user", "hi", name="Ada-1815"),)))
+    assert len(site.engine.bodies) == 1
 
 
 async def test_redacted_words_reach_neither_search_nor_engine(site):
@@ -216,7 +253,7 @@ async def test_a_question_over_the_window_is_refused_before_it_is_embedded(site)
 
 
 async def test_embedding_judges_its_inputs(site):
-    vectors = await site.pipeline.embed(["zebra", "lion"], "default", time.monotonic() + 5)
+    vectors = (await site.pipeline.embed(["zebra", "lion"], "default", time.monotonic() + 5)).vectors
     assert vectors.shape == (2, 64)
     with pytest.raises(GuardrailBlocked):
         await site.pipeline.embed(["a bomb"], "default", time.monotonic() + 5)

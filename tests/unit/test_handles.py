@@ -306,6 +306,17 @@ def test_translate_finds_our_error_behind_a_chain():
     assert translate(error, "gateway").param == "rag.collection"
 
 
+class EngineDeadError(Exception):
+    """Named as vLLM names it."""
+
+
+def test_an_engine_that_died_is_told_as_such():
+    error = translate(EngineDeadError("EngineCore encountered an issue. See stack trace (above)."), "generator")
+    assert (error.status, error.retry_after_seconds) == (503, 30)
+    assert "is being started again" in error.message
+    assert "stack trace" not in error.message
+
+
 class Stream:
     """Stands for Serve's DeploymentResponseGenerator."""
 

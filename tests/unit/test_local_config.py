@@ -89,6 +89,22 @@ def test_the_capacity_of_a_model_follows_from_its_options_unless_it_is_set(tmp_p
             "max_queued_requests",
         ),
         (lambda raw: raw["settings"].update(defaultProfile="none"), "none"),
+        (lambda raw: raw["machine"].update(port=True), r"machine\.port: must be a whole number, not true"),
+        (lambda raw: raw["settings"].update(modelCapacity={"smollm2": True}), "must be a whole number, not true"),
+        (
+            lambda raw: raw["settings"]["profiles"]["default"]["sampling"].update(temperature=False),
+            r"sampling\.temperature: must be a number, not false",
+        ),
+        (
+            lambda raw: raw["settings"]["profiles"]["default"]["retrieval"].update(enabled="yes"),
+            r"retrieval\.enabled: must be true or false, without quotes \(got 'yes'\)",
+        ),
+        (lambda raw: raw["pipeline"]["embedder"].update(sharedWeights=1), "must be true or false"),
+        (
+            lambda raw: raw["pipeline"]["store"].update(uri="{dat}/index"),
+            r"pipeline\.store\.uri names the placeholder '\{dat\}'; there are \{data\} and \{root\} only",
+        ),
+        (lambda raw: raw["models"][0]["env"].update(HOME="/x y/{home}/z"), r"models\.0\.env\.HOME names"),
     ],
 )
 def test_a_mistake_is_refused_with_the_key_that_has_to_change(change, sentence, tmp_path):
@@ -108,6 +124,93 @@ def test_a_file_that_cannot_be_taken_in_is_one_sentence(content, tmp_path):
         load(path, tmp_path)
 
 
+@pytest.mark.parametrize(
+    ("content", "sentence"),
+    [
+        ("", r"is empty: copy config/local\.yaml"),
+        ("# nothing\n", "is empty"),
+        ("- a\n", "keys and their values at the top, not a list"),
+        ("hello", "not the one value 'hello'"),
+        ("machine: {port: 1}\nmodels: []\nmachine: {}\n", r"the key 'machine' stands twice.*line 3, column 1"),
+        ("settings:\n  a: 1\n  a: 2\n", r"the key 'a' stands twice.*line 3, column 3"),
+        ("a: [1\nb: 2", r"cannot be read: .*\(line 2, column \d+\)\.$"),
+    ],
+)
+def test_a_file_that_is_no_configuration_is_one_sentence(content, sentence, tmp_path):
+    path = tmp_path / "local.yaml"
+    path.write_text(content)
+    with pytest.raises(ConfigError, match=sentence) as caught:
+        load(path, tmp_path)
+    assert "\n" not in caught.value.message
+
+
+def test_braces_in_texts_and_merged_keys_are_no_mistakes(tmp_path):
+    raw = yaml.safe_load(LOCAL.read_text())
+    profile = raw["settings"]["profiles"]["plain"]
+    profile["systemPrompt"] = "Answer {name} politely, in {lang}."
+    policy = raw["settings"]["guardrail"]["policies"]["default"]
+    policy["patterns"] = [{"name": "han", "pattern": r"\p{Han}{3}"}]
+    path = tmp_path / "local.yaml"
+    path.write_text(yaml.safe_dump(raw) + "x:\n  <<: {port: 1}\n  port: 2\n")
+    with pytest.raises(ConfigError, match=r"local\.yaml\.x"):
+        load(path, tmp_path)
+    path.write_text(yaml.safe_dump(raw))
+    config = load(path, tmp_path)
+    assert config.settings.profiles["plain"].system_prompt == "Answer {name} politely, in {lang}."
+
+
+def test_the_environment_of_an_engine_stays_text(tmp_path):
+    env = load(LOCAL, tmp_path).models[0].env
+    assert env["VLLM_CPU_KVCACHE_SPACE"] == "1"
+
+
 def test_an_unreadable_file_is_named(tmp_path):
     with pytest.raises(ConfigError, match=r"none\.yaml"):
         load(tmp_path / "none.yaml", tmp_path)
+
+
+def test_options_of_deployments_are_overrides_that_change_in_place(tmp_path):
+    raw = yaml.safe_load(LOCAL.read_text())
+    raw["pipeline"]["stages"]["retriever"]["options"] = {"num_replicas": 2, "ray_actor_options": {"num_cpus": 0.5}}
+    pipeline = application(LocalConfig.parse(raw, "local"), "pipeline")
+    assert [stage["options"] for stage in pipeline["args"]["stages"].values()] == [{}] * 5
+    retriever = next(found for found in pipeline["deployments"] if found["name"] == "retriever")
+    assert retriever["num_replicas"] == 2
+    assert retriever["ray_actor_options"] == {"num_cpus": 0.5}
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"max_concurrent_queries": 4}, "max_concurrent_queries is deprecated in Ray: use max_ongoing_requests"),
+        ({"autoscaling_config": {"smoothing_factor": 2}}, "use upscaling_factor and downscaling_factor"),
+        ({"autoscaling_config": {"metrics_interval_s": 1}}, "RAY_SERVE_HANDLE_AUTOSCALING_METRIC_PUSH_INTERVAL_S"),
+        ({"num_replica": 2}, "num_replica"),
+        ({"num_replicas": 1, "autoscaling_config": {}}, "exclude each other"),
+        ({"ray_actor_options": {"num_cpu": 1}}, "ray_actor_options.num_cpu"),
+    ],
+)
+def test_options_that_ray_would_drop_are_refused(options, words):
+    raw = yaml.safe_load(LOCAL.read_text())
+    raw["models"][0]["options"] = options
+    with pytest.raises(ConfigError) as refused:
+        LocalConfig.parse(raw, "local")
+    assert words in str(refused.value)
+
+
+def test_autoscaling_has_defaults():
+    raw = yaml.safe_load(LOCAL.read_text())
+    raw["models"][0]["options"] = {"autoscaling_config": {"max_replicas": 3}}
+    (deployment,) = application(LocalConfig.parse(raw, "local"), "model-smollm2")["deployments"]
+    found = deployment["autoscaling_config"]
+    assert (found["min_replicas"], found["initial_replicas"], found["max_replicas"]) == (1, 2, 3)
+    assert (found["upscale_delay_s"], found["downscale_delay_s"]) == (30, 300)
+    assert (found["upscaling_factor"], found["downscaling_factor"]) == (1.5, 0.7)
+
+
+@pytest.mark.parametrize(("least", "most", "first"), [(1, 10, 2), (0, 1, 1), (4, 8, 4), (0, 4, 2)])
+def test_the_first_number_of_replicas_lies_between_the_bounds(least, most, first):
+    raw = yaml.safe_load(LOCAL.read_text())
+    raw["models"][0]["options"] = {"autoscaling_config": {"min_replicas": least, "max_replicas": most}}
+    (deployment,) = application(LocalConfig.parse(raw, "local"), "model-smollm2")["deployments"]
+    assert deployment["autoscaling_config"]["initial_replicas"] == first

@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from app.answers.grounding import gather_evidence, max_similarities, numbers_in, share_unknown
+from app.answers.grounding import gather_evidence, max_similarities
 
 EYE = np.eye(4, dtype=np.float32)
 
@@ -52,11 +52,3 @@ def test_a_sentence_without_tokens_has_no_evidence():
         gather_evidence(np.ones((1, 1), np.float32), np.ones((1, 1), np.float32), np.array([0, 0, 1]), (0,), [0, 0])[0]
         is None
     )
-
-
-def test_numbers_have_one_form():
-    known = numbers_in(["It takes 1,024 MB, version 2.60.0, ８ cores"])
-
-    assert known == {"1024", "2.60.0", "8"}
-    assert share_unknown("1024 of 8 and 9", known) == pytest.approx(1 / 3)
-    assert share_unknown("no numbers", known) == 0

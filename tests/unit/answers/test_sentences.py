@@ -59,3 +59,19 @@ def test_values_of_a_json_answer_carry_their_keys():
     values = split_values(answer, 99)
     assert [value.text for value in values] == ['name: Lumo \\"x\\"', "price: 39.5", "tags: lamp"]
     assert answer[values[1].start : values[1].end] == "39.5"
+
+
+def test_values_know_their_place():
+    answer = '{"a/b": {"n": [1, "two 2", {"k": -2.5e3}]}, "c": "x"}'
+
+    assert [(value.path, answer[value.start : value.end]) for value in split_values(answer, 9)] == [
+        ("/a~1b/n/0", "1"),
+        ("/a~1b/n/1", "two 2"),
+        ("/a~1b/n/2/k", "-2.5e3"),
+        ("/c", "x"),
+    ]
+
+
+@pytest.mark.parametrize("answer", ['{"a": [1, {"b": 2', "no JSON 7 ] } ,", ']]]{"a"', '{"\\u12": 3}'])
+def test_values_of_what_is_no_json_have_some_place(answer):
+    assert all(value.path is not None for value in split_values(answer, 9))

@@ -82,6 +82,7 @@ class Upload:
 
     def __init__(self, site: Site, pieces: int, announced: int | None = None) -> None:
         self.app = site.app
+        self.path = CHAT
         self.left = pieces
         self.taken = 0
         self.taken_at_reply: int | None = None
@@ -107,7 +108,7 @@ class Upload:
 
     async def run(self) -> None:
         scope = {
-            "type": "http", "method": "POST", "path": CHAT, "raw_path": CHAT.encode(), "query_string": b"",
+            "type": "http", "method": "POST", "path": self.path, "raw_path": self.path.encode(), "query_string": b"",
             "root_path": "", "headers": self.headers, "server": ("s", 80), "scheme": "http", "http_version": "1.1",
         }  # fmt: skip
         await self.app(scope, self.receive, self.send)
@@ -133,6 +134,47 @@ async def test_reading_on_is_bounded(site: Site, patch: tuple[str, Any], monkeyp
         upload.left = 0
     await upload.run()
     assert (upload.status, upload.taken, upload.ended) == (413, 30 if upload.left else 0, True)
+
+
+class Stalled(Upload):
+    """Sends a piece every few milliseconds, and from some piece on nothing any more."""
+
+    def __init__(self, site: Site, pieces: int, pause: float) -> None:
+        super().__init__(site, 1_000_000)
+        self.pieces = pieces
+        self.pause = pause
+        self.sent: list[Any] = []
+
+    async def receive(self) -> dict[str, Any]:
+        if self.taken == self.pieces:
+            await asyncio.Event().wait()
+        await asyncio.sleep(self.pause)
+        return await super().receive()
+
+    async def send(self, message: Any) -> None:
+        await super().send(message)
+        self.sent.append(message)
+
+
+@pytest.mark.parametrize(("pieces", "pause"), [(0, 0), (3, 0), (1_000_000, 0.005)])
+@pytest.mark.parametrize("path", [CHAT, "/v1/collections/probe/documents"])
+async def test_a_body_that_does_not_come_in_time_is_408(site: Site, path: str, pieces: int, pause: float) -> None:
+    site.limit(body_timeout_seconds=0.05)
+    caller = Stalled(site, pieces, pause)
+    caller.path = path
+    async with asyncio.timeout(5):
+        await caller.run()
+    assert (caller.status, caller.ended) == (408, True)
+    assert (b"connection", b"close") in caller.sent[0]["headers"]
+    error = orjson.loads(caller.sent[1]["body"])["error"]
+    assert (error["code"], error["type"]) == ("request_timeout", "invalid_request_error")
+    assert "within 0.05 seconds" in error["message"]
+
+
+async def test_the_time_for_the_body_does_not_bound_the_answer(make_site: Any) -> None:
+    site = make_site(delay_seconds=0.1)
+    site.limit(body_timeout_seconds=0.02)
+    assert (await site.ask()).status_code == 200
 
 
 async def test_a_faulty_content_length_is_400(site: Site) -> None:

@@ -96,8 +96,44 @@ async def test_names_keep_to_the_safe_pattern(site: Site, name: str, method: str
 
 
 async def test_ids_are_checked(site: Site) -> None:
-    for body in ({"ids": []}, {"ids": [1]}, {"ids": ["a"] * 1001}, {}):
+    for body in ({"ids": []}, {"ids": [True]}, {"ids": [1.5]}, {"ids": ["a\n"]}, {"ids": ["a"] * 1001}, {}):
         assert (await site.client.request("DELETE", DOCUMENTS, json=body)).status_code == 400
+
+
+async def test_ids_may_be_whole_numbers_and_a_document_may_have_a_title(site: Site) -> None:
+    document = {"id": 7, "text": "The zebra.", "title": "Animals"}
+    assert (await site.client.post(DOCUMENTS, json={"documents": [document]})).status_code == 200
+    assert site.pipeline.collections["notes"].documents["7"]["title"] == "Animals"
+    assert (await site.client.request("DELETE", DOCUMENTS, json={"ids": [7]})).json()["deleted"] == 1
+
+
+async def test_documents_are_deleted_by_ids_in_the_query_too(site: Site) -> None:
+    documents = [{"id": name, "text": name} for name in ("a", "b", "c")]
+    await site.client.post(DOCUMENTS, json={"documents": documents})
+    assert (await site.client.delete(f"{DOCUMENTS}?id=a&id=b&id=x")).json()["deleted"] == 2
+    assert set(site.pipeline.collections["notes"].documents) == {"c"}
+
+
+@pytest.mark.parametrize(
+    ("query", "body", "named"),
+    [
+        ("?id=a", {"ids": ["b"]}, "not in both"),
+        ("?ids=a", None, "Unknown field 'ids' in the query"),
+        ("?id=", None, "printable characters"),
+        ("", None, "The request body is empty"),
+    ],
+)
+async def test_ids_in_the_query_are_checked(site: Site, query: str, body: Any, named: str) -> None:
+    reply = await site.client.request("DELETE", DOCUMENTS + query, json=body)
+    assert reply.status_code == 400
+    assert named in reply.json()["error"]["message"]
+
+
+async def test_one_document_has_one_id(site: Site) -> None:
+    headers = {"Content-Type": "text/plain"}
+    reply = await site.client.post(f"{DOCUMENTS}?id=a&id=b", content=b"text", headers=headers)
+    assert reply.status_code == 400
+    assert "id stands more than once" in reply.json()["error"]["message"]
 
 
 async def test_a_damaged_collection_can_be_tried_later(site: Site) -> None:
@@ -114,7 +150,7 @@ async def test_embeddings_come_as_numbers_and_as_base64(site: Site) -> None:
         unpacked = np.frombuffer(base64.b64decode(text["embedding"]), "<f4")
         assert np.allclose(unpacked, number["embedding"])
         assert np.isclose(np.linalg.norm(unpacked), 1)
-    assert (plain["model"], plain["usage"]) == ("embedder", {"prompt_tokens": 0, "total_tokens": 0})
+    assert (plain["model"], plain["usage"]) == ("embedder", {"prompt_tokens": 3, "total_tokens": 3})
     one = await site.client.post("/v1/embeddings", json={"input": "a", "dimensions": 4})
     assert len(one.json()["data"][0]["embedding"]) == 4
 

@@ -105,7 +105,7 @@ GOOD = parquet({"text": ["good"]})
         ("text/plain", b"caf\xe9", "", "not UTF-8 (byte 3)"),
         ("text/plain", b"a\0b", "", "NUL"),
         ("text/plain", b"text", "id=", "id: "),
-        ("text/plain", b"text", "id=a%0a", "document.id"),
+        ("text/plain", b"text", "id=a%0a", "id: must be 1 to 256 printable"),
         ("text/plain", b"text", "id=" + "x" * 257, "256"),
         ("text/plain", b"text", "source=" + "x" * 1025, "1024"),
         ("text/plain", b"text", "ids=x", "Unknown field 'ids'"),

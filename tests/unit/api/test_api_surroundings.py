@@ -62,6 +62,14 @@ async def test_pages_are_served_safely_and_asked_for_anew(site: Site, path: str,
     assert (await site.client.head(path)).status_code == 200
 
 
+@pytest.mark.parametrize("asked", ["bytes=0-4", "bytes=999999-", "lines=1", "bytes=9-1", "bytes=" + "0-1," * 500])
+async def test_pages_come_whole_whatever_range_is_asked_for(site: Site, asked: str) -> None:
+    whole = await site.client.get("/")
+    part = await site.client.get("/", headers={"Range": asked})
+    assert (part.status_code, part.content) == (200, whole.content)
+    assert part.headers["accept-ranges"] == "none"
+
+
 @pytest.mark.parametrize(
     "path", ["../errors.py", "%2e%2e/errors.py", "..%2ferrors.py", "/etc/passwd", "", "none.js", "a%00"]
 )

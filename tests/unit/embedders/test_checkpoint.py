@@ -5,8 +5,8 @@ import sys
 
 import pytest
 
-from app.config.embedder import EmbedderConfig
-from app.embedders.checkpoint import load, looks_like_a_path
+from app.config.embedder import EmbedderConfig, looks_like_a_path
+from app.embedders.checkpoint import load
 from app.errors import ConfigError
 
 

@@ -42,7 +42,7 @@ class Gateway:
 def test_documents_go_as_the_gateway_takes_them():
     gateway = Gateway()
     assert gateway.target().send("c", DOCUMENTS[:1]) == DocumentResult(1, 9, 0)
-    assert gateway.bodies == [{"documents": [{"id": "d0", "text": "# T\n\nzebra", "metadata": {"n": 0}}]}]
+    assert gateway.bodies == [{"documents": [{"id": "d0", "text": "zebra", "title": "T", "metadata": {"n": 0}}]}]
 
 
 def test_a_busy_gateway_is_waited_for():

@@ -41,8 +41,16 @@ REPORT = {
     "confidence": 0.781,
     "grounding": None,
     "guardrail": [{"action": "redact", "categories": {"pii": 2}, "direction": "output", "failed_open": False}],
-    "stages": {"postprocessor": 12.9, "guardrail": 1.4, "retriever": 38.2, "extra": 1.0},
+    "stages": {
+        "postprocessor": 12.9,
+        "guardrail": 1.4,
+        "retriever": 38.2,
+        "extra": 1.0,
+        "first_token": 9.0,
+        "total": 70,
+    },
     "flags": {},
+    "unsupported_numbers": [{"number": "1.25", "start": 0, "end": 4, "path": None}],
 }
 
 
@@ -158,7 +166,7 @@ def test_a_streamed_answer_is_printed_with_sources_and_times(
     stages = [line.split()[0] for line in lines[lines.index("Stage times") + 1 :] if " ms " in line]
     assert stages == ["guardrail", "retriever", "postprocessor", "extra", "first", "total"]
     assert "confidence 0.78 · 812 tokens in, 58 out · finished: stop" in lines
-    assert lines[-1] == "guardrail: redact in the output (pii)"
+    assert lines[-2:] == ["guardrail: redact in the output (pii)", "numbers that stand in no passage: 1.25"]
     assert "\x1b" not in printed.out
     assert printed.err == ""
 
@@ -216,6 +224,16 @@ def test_something_else_at_the_address_is_told(
     refuse(script, status, body)
     assert cli.main(["how?", "--url", script.url]) == 1
     assert "is no Baton gateway" in capsys.readouterr().err
+
+
+def test_an_address_that_says_not_even_what_it_sends_is_told(
+    script: Script, capsys: pytest.CaptureFixture[str]
+) -> None:
+    script.status, script.headers, script.pieces = 405, {}, [b"no"]
+    assert cli.main(["how?", "--url", script.url]) == 1
+    told = capsys.readouterr().err
+    assert "(it answered 405, without a Content-Type): give the address" in told
+    assert told.count("\n") == 1
 
 
 @pytest.mark.parametrize(

@@ -1,12 +1,16 @@
 """Each thing that would stop the pipeline from starting is one sentence that says what to change."""
 
+import re
 import socket
 
 import pytest
+import yaml
 
-from app.config.local import MachineConfig
+from app.config.local import ROOT, MachineConfig, load
 from app.errors import ConfigError
-from app.ops import apply, preflight
+from app.ops import apply, preflight, run
+
+LOCAL = ROOT / "config" / "local.yaml"
 
 GIB = 1024**3
 
@@ -58,6 +62,56 @@ def test_an_address_of_another_machine_is_told_apart_from_a_busy_port():
 def test_a_collection_that_is_not_there_is_named_before_anything_starts():
     with pytest.raises(ConfigError, match=r"collections\.notes .*nowhere"):
         preflight.check_collections({"docs": "samples/docs", "notes": "nowhere"})
+
+
+@pytest.mark.parametrize(
+    ("change", "key"),
+    [
+        (
+            lambda raw: raw["models"][0]["engine"]["model_loading_config"].update(model_source="/nowhere/model"),
+            r"models\.0\.engine\.model_loading_config\.model_source",
+        ),
+        (
+            lambda raw: raw["pipeline"]["models"]["smollm2"].update(tokenizer="{data}/models/smollm"),
+            r"pipeline\.models\.smollm2\.tokenizer",
+        ),
+        (
+            lambda raw: raw["pipeline"]["models"]["smollm2"].update(chatTemplate="nowhere.jinja"),
+            r"pipeline\.models\.smollm2\.chatTemplate",
+        ),
+        (lambda raw: raw["pipeline"]["embedder"].update(source="./nowhere"), r"pipeline\.embedder\.source"),
+        (
+            lambda raw: raw["settings"]["guardrail"]["policies"]["default"].update(termsFiles=["nowhere.txt"]),
+            r"policies\.default\.termsFiles\.0\.path",
+        ),
+        (
+            lambda raw: raw["settings"]["guardrail"]["policies"]["default"].update(
+                classifier={"path": "/nowhere", "labels": ["bad"]}
+            ),
+            r"policies\.default\.classifier\.path",
+        ),
+    ],
+)
+def test_a_folder_or_file_that_is_not_there_is_named_before_anything_starts(change, key, tmp_path, capsys):
+    raw = yaml.safe_load(LOCAL.read_text())
+    change(raw)
+    path = tmp_path / "local.yaml"
+    path.write_text(yaml.safe_dump(raw))
+    assert apply.main(["--config", str(path), "--data", str(tmp_path)]) == 2
+    assert re.search(rf"{key} names .*(nowhere|smollm).*, which does not exist", capsys.readouterr().err)
+
+
+def test_what_a_start_prepares_and_ids_of_models_need_not_be_there(tmp_path):
+    config = load(LOCAL, tmp_path)
+    preflight.check_files(config, run.prepared_models(tmp_path))
+    named = config.pipeline.embedder.model_copy(update={"source": "owner/model"})
+    other = config.model_copy(update={"pipeline": config.pipeline.model_copy(update={"embedder": named})})
+    preflight.check_files(other, run.prepared_models(tmp_path))
+    with pytest.raises(ConfigError, match="model_source"):
+        preflight.check_files(config, ())
+    loading = {"model_loading_config": {"model_id": "m", "model_source": "s3://bucket/models/m"}}
+    elsewhere = config.models[0].model_copy(update={"engine": loading})
+    preflight.check_files(config.model_copy(update={"models": [elsewhere]}), run.prepared_models(tmp_path))
 
 
 def test_nothing_to_apply_to_is_said(tmp_path, capsys):

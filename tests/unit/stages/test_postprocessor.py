@@ -196,3 +196,26 @@ def test_threads_get_the_same_report(stage, payload):
     for thread in threads:
         thread.join()
     assert reports == [stage.run(request, payload)] * 6
+
+
+def test_a_number_that_stands_in_no_passage_is_named_and_lowers_grounding_and_confidence(stage, payload):
+    right, wrong = "The head node needs 8 gigabytes of memory [1].", "The head node needs 9 gigabytes of memory [1]."
+
+    first, second = stage.run(ask(right, wrong, keep=2), payload).choices
+    assert first.unsupported_numbers == ()
+    (number,) = second.unsupported_numbers
+    assert (wrong[number.start : number.end], number.number, number.path) == ("9", "9", None)
+    assert second.grounding < first.grounding / 2
+    assert second.confidence < first.confidence / 2
+    assert second.citations == ()
+
+
+def test_a_wrong_number_in_json_is_named_by_its_path(stage, payload):
+    wrong = '{"memory": "eight gigabytes of memory", "nodes": [{"cores": 1.25, "caf\\u00e9": "8"}]}'
+    right = wrong.replace("1.25", "8")
+
+    first, second = stage.run(ask(right, wrong, response_format=FORMAT, keep=2), payload).choices
+    assert first.unsupported_numbers == ()
+    assert [(number.number, number.path) for number in second.unsupported_numbers] == [("1.25", "/nodes/0/cores")]
+    assert second.json["status"] == "valid"
+    assert second.confidence < first.confidence / 2

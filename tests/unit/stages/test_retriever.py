@@ -7,7 +7,14 @@ import pytest
 
 from app.config.embedder import EmbedderConfig
 from app.config.retrieval import RetrieverConfig, StoreConfig
-from app.errors import CollectionDamaged, CollectionNotFound, ConfigError, EmbeddingMismatch, InvalidRequest
+from app.errors import (
+    CollectionDamaged,
+    CollectionNotFound,
+    ConfigError,
+    ContextLengthExceeded,
+    EmbeddingMismatch,
+    InvalidRequest,
+)
 from app.messages import PASSAGE_COLUMNS, RetrievalQuery, Retrieved
 from app.stages.retriever import Retriever, RetrieverStructure
 from app.stores.contract import CollectionInfo, damaged
@@ -275,13 +282,22 @@ def test_management(animals):
 
 
 def test_queries_are_embedded_for_the_endpoint(stage):
-    vectors = stage.embed_queries(["zebra", "lion"])
+    embedded = stage.embed_queries(["zebra", "lion king"])
+    vectors = embedded.vectors
+    assert embedded.tokens == 3
     assert vectors.shape == (2, 64)
     assert vectors.dtype == np.float32
     np.testing.assert_allclose(np.linalg.norm(vectors, axis=1), 1, atol=1e-5)
-    assert stage.embed_queries([]).shape == (0, 64)
+    assert stage.embed_queries([]).vectors.shape == (0, 64)
     with pytest.raises(InvalidRequest, match="at most 2048"):
         stage.embed_queries(["x"] * 2049)
+
+
+def test_a_text_over_the_window_is_refused_with_both_numbers(stage):
+    with pytest.raises(ContextLengthExceeded, match=r"length is 32 tokens and input 1 takes at least 33") as caught:
+        stage.embed_queries(["zebra", "zebra " * 600])
+    assert caught.value.param == "input"
+    assert stage.embed_queries(["zebra " * 32]).tokens == 32
 
 
 def test_not_started_says_so():

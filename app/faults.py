@@ -1,0 +1,81 @@
+"""Pydantic's faults in our words: what a value must be, for callers and for whoever writes a configuration."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+#: Names of models, profiles and policies: safe in a path, in a label and as part of an application's name.
+NAME_PATTERN = r"^[a-zA-Z0-9][a-zA-Z0-9._-]{0,62}$"
+#: Names of collections, as the stores take them.
+COLLECTION_PATTERN = r"^[a-z0-9][a-z0-9_-]{0,63}$"
+#: Names that OpenAI lets callers give to schemas, tools and speakers.
+OPENAI_PATTERN = r"^[a-zA-Z0-9_-]{1,64}$"
+#: Names of the guardrail's patterns.
+RULE_PATTERN = r"^[A-Za-z0-9_.\-]{1,64}$"
+#: Where an encoder runs.
+DEVICE_PATTERN = r"^(auto|cpu|cuda(:\d{1,3})?)$"
+
+_ALLOWED = {
+    NAME_PATTERN: "must be 1 to 63 letters (a-z, A-Z), digits, '.', '_' or '-', beginning with a letter or digit",
+    COLLECTION_PATTERN: "must be 1 to 64 small letters (a-z), digits, '_' or '-', beginning with a letter or digit",
+    OPENAI_PATTERN: "must be 1 to 64 letters (a-z, A-Z), digits, '_' or '-'",
+    RULE_PATTERN: "must be 1 to 64 letters (a-z, A-Z), digits, '.', '_' or '-'",
+    DEVICE_PATTERN: "must be auto, cpu, cuda or a GPU by number, like cuda:1",
+}
+_WORDS = {
+    "missing": "must be given",
+    "none_required": "is not supported: leave it out",
+    "bool_type": "must be true or false",
+    "bool_parsing": "must be true or false",
+    "int_type": "must be a whole number",
+    "int_parsing": "must be a whole number",
+    "int_from_float": "must be a whole number",
+    "float_type": "must be a number",
+    "float_parsing": "must be a number",
+    "finite_number": "must be a finite number",
+    "string_type": "must be text",
+    "dict_type": "must be an object",
+    "model_type": "must be an object",
+    "model_attributes_type": "must be an object",
+    "list_type": "must be a list",
+    "tuple_type": "must be a list",
+}
+_OPENING = re.compile(r"^(?:Input|String|List|Tuple|Dictionary|Value) should ")
+#: The kinds of ``response_format``: Pydantic puts the kind that was chosen into the path, where no field has its name.
+_KINDS = ("text", "json_object", "json_schema")
+_FORMATS = ("response_format", "responseFormat")
+
+
+def sentence_of(fault: Mapping[str, Any]) -> str:
+    """Return what is wrong with a value, to stand after its path: ``must be a whole number``."""
+    kind, context = fault["type"], fault.get("ctx") or {}
+    if kind in _WORDS:
+        return _WORDS[kind]
+    if kind == "string_pattern_mismatch" and context.get("pattern") in _ALLOWED:
+        return _ALLOWED[context["pattern"]]
+    if kind in ("union_tag_invalid", "union_tag_not_found"):
+        return f"must have a {context['discriminator']} that is one of {_tags(context)}"
+    if kind == "literal_error":
+        return f"must be {_one_of(context['expected'])}"
+    text = str(fault["msg"]).removeprefix("Value error, ").replace(" after validation", "")
+    return _OPENING.sub("must ", text).rstrip(".")
+
+
+def _tags(context: Mapping[str, Any]) -> str:
+    return str(context.get("expected_tags") or ", ".join(f"'{kind}'" for kind in _KINDS))
+
+
+def _one_of(expected: str) -> str:
+    plain = expected.replace("True", "true").replace("False", "false")
+    return f"one of {plain}" if " or " in plain else plain
+
+
+def path_of(location: Sequence[str | int]) -> list[str]:
+    """Return the parts of a fault's path as the caller wrote them."""
+    return [
+        str(part)
+        for place, part in enumerate(location)
+        if part != "[key]" and not (place and part in _KINDS and location[place - 1] in _FORMATS)
+    ]

@@ -1,0 +1,75 @@
+"""What a caller reads about a faulty request is ours: plain words, the caller's own path, no regular expression."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import pytest
+from gateway_site import Site
+
+CHAT, COMPLETIONS = "/v1/chat/completions", "/v1/completions"
+DOCUMENTS = "/v1/collections/notes/documents"
+LIBRARY = re.compile(r"should|discriminator|pattern|\^|Value error|valid (string|integer|dict)|required|instance of")
+KINDS = "'text', 'json_object', 'json_schema'"
+
+
+def schema(**more: Any) -> dict[str, Any]:
+    return {"response_format": {"type": "json_schema", "json_schema": more}}
+
+
+@pytest.mark.parametrize(
+    ("path", "body", "sentence"),
+    [
+        (CHAT, {"response_format": {}}, f"response_format: must have a 'type' that is one of {KINDS}."),
+        (CHAT, {"response_format": {"type": "x"}}, f"response_format: must have a 'type' that is one of {KINDS}."),
+        (CHAT, {"response_format": "text"}, "response_format: must be an object."),
+        (CHAT, schema(name="t"), "response_format.json_schema.schema: must be given."),
+        (
+            CHAT,
+            schema(name="a b", schema={}),
+            "response_format.json_schema.name: must be 1 to 64 letters (a-z, A-Z), digits, '_' or '-'.",
+        ),
+        (CHAT, {"response_format": {"type": "json_schema"}}, "response_format.json_schema: must be given."),
+        (
+            CHAT,
+            {"rag": {"collection": "A b"}},
+            "rag.collection: must be 1 to 64 small letters (a-z), digits, '_' or '-', beginning with a letter or "
+            "digit.",
+        ),
+        (CHAT, {"messages": "hi"}, "messages: must be a list."),
+        (CHAT, {"messages": []}, "messages: must have at least 1 item, not 0."),
+        (CHAT, {"messages": ["hi"]}, "messages.0: must be an object."),
+        (CHAT, {"temperature": "hot"}, "temperature: must be a number."),
+        (CHAT, {"max_tokens": 1.5}, "max_tokens: must be a whole number."),
+        (CHAT, {"stream": "yes"}, "stream: must be true or false."),
+        (CHAT, {"priority": "now"}, "priority: must be one of 'interactive' or 'batch'."),
+        (COMPLETIONS, {"prompt": "a", "suffix": "b"}, "suffix: is not supported: leave it out."),
+        (COMPLETIONS, {"prompt": "a", "echo": True}, "echo: must be false."),
+        (COMPLETIONS, {}, "prompt: must be given."),
+        (DOCUMENTS, {"documents": [{}]}, "documents.0.text: must be given."),
+        (
+            DOCUMENTS,
+            {"documents": [{"text": "a", "metadata": {"k": [1]}}]},
+            "documents.0.metadata.k: must be text, a number, true or false.",
+        ),
+    ],
+)
+async def test_faults_are_told_in_plain_words(site: Site, path: str, body: dict[str, Any], sentence: str) -> None:
+    reply = await (site.ask(path, **body) if path == CHAT else site.client.post(path, json=body))
+    assert reply.status_code == 400
+    assert reply.json()["error"]["message"] == sentence
+    assert not LIBRARY.search(sentence)
+
+
+@pytest.mark.parametrize("name", ["A b", "x" * 65])
+async def test_a_collection_in_the_path_says_which_names_there_are(site: Site, name: str) -> None:
+    message = (await site.client.get(f"/v1/collections/{name}")).json()["error"]["message"]
+    assert "small letters" in message
+    assert not LIBRARY.search(message)
+
+
+async def test_json_that_breaks_off_says_where(site: Site) -> None:
+    headers = {"Content-Type": "application/json"}
+    reply = await site.client.post(CHAT, content=b'{"messages": [],\n "stream": tru}', headers=headers)
+    assert "(line 2, column 12)" in reply.json()["error"]["message"]
