@@ -32,6 +32,18 @@ make_cluster() {
   kind create cluster --name "$cluster" --image "$node_image" --wait 120s --config scripts/kind.yaml
 }
 
+# The in-tree provisioner makes folders that only root may write to, and pods run as another user. Kubernetes gives them
+# no group, as it does for other volumes, so a unit of the node opens each new one.
+open_volumes() {
+  local provisioners
+  provisioners=$("${kubectl[@]}" get storageclass -o 'jsonpath={.items[*].provisioner}')
+  [[ $provisioners == *kubernetes.io/host-path* ]] || return 0
+  docker exec -i "$cluster-control-plane" sh -c 'mkdir -p /tmp/hostpath_pv && cd /etc/systemd/system &&
+    printf "[Path]\nPathChanged=/tmp/hostpath_pv\n[Install]\nWantedBy=multi-user.target\n" >open-volumes.path &&
+    printf "[Service]\nType=oneshot\nExecStart=/bin/sh -c \"chmod 0777 /tmp/hostpath_pv/*\"\n" >open-volumes.service &&
+    systemctl daemon-reload && systemctl enable --quiet --now open-volumes.path'
+}
+
 load() {
   say "loading $1 into the node (seconds where it is there, minutes where not)"
   kind load docker-image --name "$cluster" "$1"
@@ -59,6 +71,7 @@ install_operator() {
 check_tools
 kubectl=(kubectl --context "kind-$cluster")
 make_cluster
+open_volumes
 install_operator
 image=${BATON_IMAGE:-$(scripts/image.sh name)}
 BATON_IMAGE=$image scripts/image.sh build

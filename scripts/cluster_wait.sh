@@ -27,14 +27,14 @@ is_ready() {
 
 said=
 while ! is_ready; do
-  if [ $((SECONDS - started)) -gt "${BATON_WAIT_SECONDS:-1200}" ]; then
-    echo "baton: the release $release did not serve in time; what the cluster says:" >&2
+  now=$(progress)
+  if [[ $now == *DEPLOY_FAILED* ]] || [ $((SECONDS - started)) -gt "${BATON_WAIT_SECONDS:-1200}" ]; then
+    echo "baton: the release $release does not serve: ${now:-nothing has started}; what the cluster says:" >&2
     "${kubectl[@]}" get pods >&2
     "${kubectl[@]}" get events --sort-by=.lastTimestamp | tail -15 >&2
     "${kubectl[@]}" get rayservice -l "$mine" -o 'jsonpath={.items[*].status}' >&2
     exit 1
   fi
-  now=$(progress)
   [ "$now" = "$said" ] || printf '[%5d s] %s\n' $((SECONDS - started)) "$now"
   said=$now
   sleep 3
