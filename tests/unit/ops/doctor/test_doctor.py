@@ -399,7 +399,7 @@ def test_no_cluster_at_all(tmp_path, hub, monkeypatch, capsys):
     [
         ("- a list", "values are a map of keys"),
         ("a: [", "cannot be read"),
-        ("workerGroup: []", "values.workerGroup: Extra inputs are not permitted"),
+        ("workerGroup: []", "values.workerGroup: there is no such key"),
     ],
 )
 def test_values_that_are_none(tmp_path, capsys, text, told):
