@@ -48,7 +48,7 @@ COPY config /opt/baton/config
 # Compiled now: at run time the file system may be read-only.
 RUN python -m compileall -q /opt/baton/app && chmod -R a+rX /opt/baton
 
-FROM ${BASE}
+FROM ${BASE} AS common
 ARG SYSTEM_PACKAGES=""
 RUN apt-get update -qq \
  && apt-get install -y -qq --no-install-recommends libnuma1 libstdc++6 procps ${SYSTEM_PACKAGES} >/dev/null \
@@ -68,4 +68,12 @@ ENV PATH=/opt/venv/bin:$PATH \
     VLLM_NO_USAGE_STATS=1
 WORKDIR /opt/baton
 USER 1000:1000
+
+# Parts of the sampler are compiled at the first request that needs them, by a C++ compiler, which this image has not.
+FROM common AS image-cpu
+ENV TORCHDYNAMO_DISABLE=1
+
+FROM common AS image-gpu
+
+FROM image-${EXTRA}
 CMD ["python", "-m", "app.ops.run", "--help"]

@@ -11,7 +11,7 @@ def test_a_worker_group_follows_the_load(release):
     def embed():
         return release.http.post("/v1/embeddings", json={"model": "default", "input": [text] * 16})
 
-    with Callers(embed, count=12, pause=0) as callers:
+    with Callers(embed, count=24, pause=0) as callers:
         wait_for("a second worker pod", lambda: len(pods(node_type="worker")) == 2, PODS)
         wait_for("a second retriever", lambda: len(release.replicas()["pipeline/retriever"]) == 2, PODS)
     assert set(callers.statuses) == {200}, (callers.statuses, callers.bodies[:3])
