@@ -1,6 +1,6 @@
 .DEFAULT_GOAL := help
-.PHONY: help setup run ask apply test test-unit test-chart test-app test-e2e generate verify bench bench-quick lint format clean
-.PHONY: image cluster-up cluster-down
+.PHONY: help setup run ask apply test test-unit test-chart test-dashboards test-app generate verify bench bench-quick lint format clean
+.PHONY: image cluster-up cluster-down test-e2e
 PYTHON := .venv/bin/python
 
 help:  ## Show the targets
@@ -18,13 +18,16 @@ ask: .venv/.run  ## Ask the running pipeline: make ask Q="What does the guardrai
 apply: .venv/.run  ## Send a changed configuration to the running pipeline: make apply ARGS="--config my.yaml"
 	@$(PYTHON) -m app.ops.apply $(ARGS)
 
-test: test-unit test-chart test-app  ## Run every test suite (sets itself up)
+test: test-unit test-chart test-dashboards test-app  ## Run every test suite (sets itself up)
 
 test-unit: .venv/.test  ## Stages, configuration, API: no Ray, seconds
 	$(PYTHON) -m pytest tests/unit
 
 test-chart: .venv/.test  ## The chart, its shapes and what it refuses: no cluster, half a minute
 	$(PYTHON) -m pytest tests/chart
+
+test-dashboards: .venv/.test  ## Alert rules, each with its cases, and the boards: promtool, seconds
+	$(PYTHON) -m pytest tests/dashboards
 
 test-app: .venv/.test  ## The pipeline in a real Serve with the real small models: minutes
 	$(PYTHON) -m pytest tests/app
@@ -56,7 +59,7 @@ format: .venv/.test  ## Format and mend what can be mended
 	.venv/bin/ruff format .
 	.venv/bin/ruff check --fix .
 
-generate: .venv/.test  ## Write what is generated: the chart's schema, values and README, the manifests
+generate: .venv/.test  ## Write what is generated: the chart's schema, values and README, boards, rules, the manifests
 	$(PYTHON) -m scripts.generate
 
 verify: .venv/.test  ## Fail where a generated file differs from what it is generated from
@@ -74,4 +77,5 @@ clean:  ## Remove the models, the index and the environment
 .venv/.test: pyproject.toml uv.lock
 	@scripts/setup.sh --all-groups
 	@scripts/install_browser.sh
+	@scripts/install_promtool.sh
 	@touch $@ .venv/.run

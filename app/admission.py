@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import time
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Iterator
 
@@ -21,6 +22,7 @@ class Admission:
         self._free = asyncio.Semaphore(max_ongoing)
         self._max_queued = max_queued
         self._queued = 0
+        self._ongoing = 0
         self._metrics = metrics
 
     @contextlib.asynccontextmanager
@@ -37,15 +39,27 @@ class Admission:
         if self._free.locked() and 0 <= self._max_queued <= self._queued:
             self._metrics.add("baton_sheds_total", stage=self._stage)
             raise overloaded(self._stage)
-        self._queued += 1
+        start = time.monotonic()
+        self._note_queued(1)
         try:
             await self._free.acquire()
         finally:
-            self._queued -= 1
+            self._note_queued(-1)
+        self._metrics.add("baton_queue_milliseconds", (time.monotonic() - start) * 1000, stage=self._stage)
+        self._note_ongoing(1)
 
     def release(self) -> None:
         """Give the slot back."""
         self._free.release()
+        self._note_ongoing(-1)
+
+    def _note_queued(self, change: int) -> None:
+        self._queued += change
+        self._metrics.set("baton_queued", self._queued, stage=self._stage)
+
+    def _note_ongoing(self, change: int) -> None:
+        self._ongoing += change
+        self._metrics.set("baton_ongoing", self._ongoing, stage=self._stage)
 
 
 class Capacity:

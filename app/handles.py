@@ -206,7 +206,7 @@ class RemoteCall:
         if payload is None:
             return self._sent(self._way(request).remote(request))
         if payload.reference is not None:
-            return self._sent(self._by_reference.remote(request, payload.reference))
+            return self._sent(self._by_reference.remote(request, payload.reference, time.time()))
         return Pending(self._stage).run(self._after(request, payload))
 
     def _way(self, request: Any) -> Any:
@@ -231,6 +231,7 @@ class RemoteCall:
                     raise translated from None
             finally:
                 _cancel(response)
+            self._metrics.add("baton_retries_total", stage=self._stage)
             await asyncio.sleep(pause)
             pause = min(2 * pause, _LONGEST_PAUSE_SECONDS)
 
@@ -248,8 +249,8 @@ class RemoteCall:
                 payload.hold(placed, self._payloads)
         if payload.placed is not None:
             with contextlib.suppress(PayloadElsewhere):  # a replica on another node
-                return await self._exchange(self._way(request), request, payload.placed)
-        return await self._exchange(self._by_reference, request, payload.reference or made)
+                return await self._exchange(self._way(request), request, payload.placed, time.time())
+        return await self._exchange(self._by_reference, request, payload.reference or made, time.time())
 
     async def _exchange(self, handle: Any, *arguments: Any) -> Any:
         response = handle.remote(*arguments)

@@ -3,11 +3,12 @@
 The consumer looks where the payload's largest buffer lies. Inside a mapping of the arena (``app/arena.py``) or of Ray's
 object store (a file under ``/dev/shm`` or wherever Ray keeps it, named ``plasma``) nothing was copied; anywhere else
 the bytes are a copy of the consumer's own. From another node Ray first brings a payload into this node's store, where
-it is then mapped. The counters ``baton_handoffs_total`` and ``baton_handoff_bytes_total`` carry the result per hop.
+it is then mapped. The metrics ``baton_handoff…`` carry the result per hop, with the time since the payload was sent.
 """
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 from typing import Literal
 
@@ -40,11 +41,16 @@ class HandoffMeter:
         self._metrics = metrics
         self._ranges: tuple[tuple[int, int], ...] = ()
 
-    def record(self, hop: str, retrieved: Retrieved) -> HandoffPath:
-        """Count one payload that arrived over ``hop`` (``<producer>-<consumer>``) and return the path it took."""
+    def record(self, hop: str, retrieved: Retrieved, sent: float) -> HandoffPath:
+        """Count one payload that arrived over ``hop`` (``<producer>-<consumer>``) and return the path it took.
+
+        ``sent`` is the sender's ``time.time()``; between nodes the time of the hop is as right as their clocks.
+        """
+        elapsed = max(0.0, time.time() - sent) * 1000
         path: HandoffPath = "shared" if self._is_shared(retrieved.passages) else "inline"
         self._metrics.add("baton_handoffs_total", hop=hop, path=path)
         self._metrics.add("baton_handoff_bytes_total", float(retrieved.passages.nbytes), hop=hop, path=path)
+        self._metrics.add("baton_handoff_milliseconds", elapsed, hop=hop, path=path)
         return path
 
     def _is_shared(self, table: pa.Table) -> bool:

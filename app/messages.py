@@ -5,6 +5,7 @@ The one big payload, :class:`Retrieved`, goes by reference through the node's ob
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
@@ -113,13 +114,15 @@ class Retrieved:
     """The retriever's result, the pipeline's one big payload.
 
     ``passages`` has the columns of ``PASSAGE_COLUMNS`` and up to ``candidates`` rows, of which the first ``top_k`` are
-    meant for the prompt. ``milliseconds`` maps a part of the work (``embed``, ``search``) to its time.
+    meant for the prompt. ``milliseconds`` maps a part of the work (``embed``, ``search``) to its time, and ``made``
+    is the ``time.time()`` at which it was done.
     """
 
     passages: pa.Table
     top_k: int
     question_truncated: bool = False
     milliseconds: Mapping[str, float] = field(default_factory=dict)
+    made: float = field(default_factory=time.time)
 
 
 # --- assembler ------------------------------------------------------------------------------------------------------

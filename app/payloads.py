@@ -25,6 +25,7 @@ class PlacedRetrieved:
     top_k: int
     question_truncated: bool
     milliseconds: Mapping[str, float]
+    made: float
 
 
 class Payloads:
@@ -46,7 +47,9 @@ class Payloads:
         placed = self._own_arena().place(retrieved.passages, _ARRIVAL_SECONDS)
         if placed is None:
             return None
-        return PlacedRetrieved(placed, retrieved.top_k, retrieved.question_truncated, retrieved.milliseconds)
+        return PlacedRetrieved(
+            placed, retrieved.top_k, retrieved.question_truncated, retrieved.milliseconds, retrieved.made
+        )
 
     def _own_arena(self) -> Arena:
         with self._lock:  # made when first needed: most processes only read
@@ -57,7 +60,11 @@ class Payloads:
     def open(self, payload: PlacedRetrieved) -> Retrieved:
         """Return the payload with its passages where they lie. Raises :class:`app.errors.PayloadElsewhere`."""
         return Retrieved(
-            self._reader.open(payload.placed), payload.top_k, payload.question_truncated, payload.milliseconds
+            self._reader.open(payload.placed),
+            payload.top_k,
+            payload.question_truncated,
+            payload.milliseconds,
+            payload.made,
         )
 
     def keep(self, payload: PlacedRetrieved) -> None:

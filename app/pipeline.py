@@ -9,10 +9,11 @@ from contextlib import aclosing
 from typing import Any
 
 from app.admission import Admission, Capacity
-from app.answering import Answering, Stages, note_verdict
+from app.answering import Answering, Stages
 from app.errors import DeadlineExceeded, GuardrailBlocked
 from app.jobs import ChatEvent, ChatJob, DocumentResult, Embedded
 from app.messages import JudgeRequest, Verdict
+from app.notes import note_verdict
 
 #: Ingestion of one request's documents takes longer than an answer: embedding 1,000 documents on two cores.
 _INGESTION_SECONDS = 600.0
@@ -46,6 +47,9 @@ class Pipeline:
                 async with aclosing(answering.events()) as events:
                     async for event in events:
                         yield event
+            except DeadlineExceeded as error:
+                self._note_timeout(error)
+                raise
             finally:
                 self._admission.release()
                 answering.close()
@@ -77,7 +81,12 @@ class Pipeline:
             async with asyncio.timeout_at(deadline):
                 await self._admission.acquire()
         except TimeoutError:
-            raise DeadlineExceeded("The request waited in the gateway's queue until its deadline.", "gateway") from None
+            late = DeadlineExceeded("The request waited in the gateway's queue until its deadline.", "gateway")
+            self._note_timeout(late)
+            raise late from None
+
+    def _note_timeout(self, error: DeadlineExceeded) -> None:
+        self._stages.metrics.add("baton_timeouts_total", stage=error.stage)
 
     async def embed(self, texts: Sequence[str], policy: str, deadline: float) -> Embedded:
         """Judge the texts and embed them as queries."""
@@ -87,6 +96,9 @@ class Pipeline:
             if verdict.action == "block":
                 raise GuardrailBlocked("An input was blocked by the guardrail; rephrase it.", "guardrail", "input")
             embedded: Embedded = await self._manage("embed_queries", list(verdict.texts), by=deadline)
+        except DeadlineExceeded as error:
+            self._note_timeout(error)
+            raise
         finally:
             self._admission.release()
         return embedded

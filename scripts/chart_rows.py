@@ -23,6 +23,7 @@ GROUPS: dict[str, tuple[str, ...]] = {
         "upgrade",
         "doctor",
         "test",
+        "observability",
         "extra_objects",
         "name_override",
         "fullname_override",

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
+from dashboards import output
 from scripts import chart_files, manifests
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -13,8 +14,9 @@ ROOT = Path(__file__).resolve().parents[1]
 def main(arguments: list[str]) -> int:
     """Return 0 where all files are as they should be (after writing them), 1 where `--check` found one that is not."""
     # The chart's own files first: the manifests are rendered from them.
-    stale = write(chart_files.files(), "--check" in arguments) + write(manifests.files(), "--check" in arguments)
-    return 1 if stale and "--check" in arguments else 0
+    only_check = "--check" in arguments
+    stale = [path for part in (chart_files, output, manifests) for path in write(part.files(), only_check)]
+    return 1 if stale and only_check else 0
 
 
 def write(wanted: dict[Path, str], only_check: bool) -> list[Path]:

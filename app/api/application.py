@@ -10,7 +10,7 @@ from pydantic import BaseModel
 from app.api import collections, embeddings, generate, models, pages, probes
 from app.api.chat import router as chat
 from app.api.completions import router as completions
-from app.api.context import Gateway, Observe
+from app.api.context import Gateway, Observe, Observed
 from app.api.error_handlers import install_error_handlers
 from app.api.middleware import BodyLimitMiddleware, RequestMiddleware
 from app.config.gateway import GatewayConfig
@@ -39,8 +39,8 @@ class ErrorReply(BaseModel):
     error: ErrorDetail
 
 
-def _unobserved(route: str, status: int, profile: str) -> None:
-    del route, status, profile
+def _unobserved(seen: Observed) -> None:
+    del seen
 
 
 def build_api(
@@ -53,7 +53,7 @@ def build_api(
     """Return the application.
 
     ``port`` and ``settings`` are called once per request, so both may change while requests are served.
-    ``observe(route, status, profile)`` is called once at the end of every request. ``behind_proxy`` leaves the
+    ``observe`` is called once at the end of every request. ``behind_proxy`` leaves the
     reply's ``x-request-id`` to Serve's proxy. Build the application where it runs (a replica).
     """
     app = FastAPI(

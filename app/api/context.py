@@ -4,17 +4,43 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Literal
 
 from fastapi import Request
 from starlette.types import Scope
 
 from app.config.gateway import GatewayConfig, LimitsConfig
+from app.errors import DeadlineExceeded, GuardrailBlocked, Overloaded
 from app.jobs import PipelinePort
 
-#: Called once at the end of every request with the route's template (``/v1/chat/completions``, or ``unmatched``), the
-#: status and the profile (empty where none was resolved). The status is the one sent, except for what a 200 hides: 499
-#: when the caller hung up, and the error's own status when a stream failed after its first byte.
-Observe = Callable[[str, int, str], None]
+Outcome = Literal["answered", "blocked", "refused", "cancelled", "shed", "timeout", "failed"]
+CLIENT_CLOSED_REQUEST = 499
+_OUTCOMES: dict[str, Outcome] = {
+    GuardrailBlocked.code: "blocked",
+    Overloaded.code: "shed",
+    DeadlineExceeded.code: "timeout",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Observed:
+    """How a request ended.
+
+    ``route`` is its template (``/v1/chat/completions``, or ``unmatched``). The status is the one sent, except for what
+    a 200 hides: 499 when the caller hung up, and the error's own status when a stream failed after its first byte.
+    ``profile`` and ``priority`` are empty where none was resolved.
+    """
+
+    route: str
+    status: int
+    profile: str
+    priority: str
+    outcome: Outcome
+    seconds: float
+
+
+#: Called once at the end of every request.
+Observe = Callable[[Observed], None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,9 +58,27 @@ class Facts:
     request_id: str
     traceparent: str
     profile: str = ""
+    priority: str = ""
+    code: str = ""
+    """Our code of the error that ended the request."""
     sent_status: int | None = None
     outcome: int | None = None
     """The status to report in place of the sent one."""
+
+    @property
+    def status(self) -> int:
+        """The status to report."""
+        return self.outcome or self.sent_status or 500
+
+
+def outcome_of(status: int, code: str) -> Outcome:
+    """Return the class of a request's end, from its status and our error's code."""
+    if status < 400:
+        return "answered"
+    if status == CLIENT_CLOSED_REQUEST:
+        return "cancelled"
+    found = _OUTCOMES.get(code)
+    return found or ("refused" if status < 500 else "failed")
 
 
 def gateway(request: Request) -> Gateway:

@@ -44,6 +44,7 @@ async def _handle(request: Request, error: Exception) -> Response:
 def error_response(error: Exception, scope: Scope) -> Response:
     """Return the response for any error, and log the faults that are ours."""
     known = as_error(error, scope)
+    facts_of(scope).code = known.code
     headers = known.headers()
     if known.status == 503 and not headers:
         headers["Retry-After"] = str(limits_of(Request(scope)).retry_after_seconds)

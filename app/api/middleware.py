@@ -12,7 +12,7 @@ from collections.abc import Callable
 from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from app.api.context import Facts, Observe
+from app.api.context import CLIENT_CLOSED_REQUEST, Facts, Observe, Observed, outcome_of
 from app.api.error_handlers import error_response
 from app.api.hangup import ClientGone
 from app.api.request_ids import REQUEST_ID, fit_request_id
@@ -21,7 +21,6 @@ from app.errors import InvalidRequest, PayloadTooLarge, RequestTimeout
 
 _log = logging.getLogger("baton.gateway")
 _TRACEPARENT = re.compile(r"[0-9a-f]{2}-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}")
-_CLIENT_CLOSED_REQUEST = 499
 _DRAINED_BYTES = 64 * 1024 * 1024
 _DRAINING_SECONDS = 5.0
 
@@ -48,7 +47,7 @@ class RequestMiddleware:
         try:
             await self._answer(scope, receive, self._reply(send, facts))
         except asyncio.CancelledError:
-            facts.outcome = _CLIENT_CLOSED_REQUEST
+            facts.outcome = CLIENT_CLOSED_REQUEST
             raise
         finally:
             self._report(scope, facts, time.perf_counter() - began)
@@ -58,7 +57,7 @@ class RequestMiddleware:
         try:
             await self.app(scope, receive, send)
         except ClientGone:
-            facts.outcome = _CLIENT_CLOSED_REQUEST
+            facts.outcome = CLIENT_CLOSED_REQUEST
         except Exception as error:
             response = error_response(error, scope)
             if facts.sent_status is not None:
@@ -85,13 +84,14 @@ class RequestMiddleware:
 
     def _report(self, scope: Scope, facts: Facts, seconds: float) -> None:
         route = str(getattr(scope.get("route"), "path", "unmatched"))
-        status = facts.outcome or facts.sent_status or 500
+        status = facts.status
         _log.info(
             "%s %s %d %.1f ms profile=%s request_id=%s traceparent=%s",
             *(scope["method"], route, status, seconds * 1000),
             *(facts.profile, facts.request_id, facts.traceparent),
         )
-        self.observe(route, status, facts.profile)
+        outcome = outcome_of(status, facts.code)
+        self.observe(Observed(route, status, facts.profile, facts.priority, outcome, seconds))
 
 
 def _facts(headers: Headers) -> Facts:

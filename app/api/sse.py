@@ -61,7 +61,7 @@ class EventStream(Response):
             if facts.sent_status is None:
                 raise
             known = as_error(error, scope)
-            facts.outcome = known.status
+            facts.outcome, facts.code = known.status, known.code
             await send(_body(frame(known.body())))
         await send(_body(b"", more=False))
 

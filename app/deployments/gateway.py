@@ -13,8 +13,10 @@ from ray import serve
 from app.admission import Admission, Capacity
 from app.answering import Stages
 from app.api.application import build_api
+from app.api.context import Observed
 from app.config.gateway import GatewayConfig
 from app.config.pipeline import PipelineSettings, PipelineShape
+from app.config.version import config_version
 from app.deployments.runner import refused, settle
 from app.deployments.stages import STAGE_NAMES, build_runner, open_payloads, stage_shape
 from app.errors import ConfigError, StageUnavailable
@@ -40,7 +42,9 @@ class Gateway:
         self._settings: GatewayConfig | None = None
         self._stage_settings: PipelineSettings | None = None
         self._payloads = open_payloads(self._shape)
-        self._runners = {name: build_runner(name, self._shape) for name in STAGE_NAMES if name not in handles}
+        self._runners = {
+            name: build_runner(name, self._shape, self._metrics) for name in STAGE_NAMES if name not in handles
+        }
         for runner in self._runners.values():  # one by one: transformers cannot be imported by two threads at once
             await runner.start()
         capacity = Capacity(lambda model: self._current_settings().model_capacity.get(model), self._metrics)
@@ -76,8 +80,10 @@ class Gateway:
             raise StageUnavailable("The gateway has no settings yet; try again shortly.", "gateway", None, 1)
         return self._settings
 
-    def _observe(self, route: str, status: int, profile: str) -> None:
-        self._metrics.add("baton_requests_total", route=route, status=str(status), profile=profile)
+    def _observe(self, seen: Observed) -> None:
+        where = {"route": seen.route, "outcome": seen.outcome, "profile": seen.profile}
+        self._metrics.add("baton_requests_total", **where, status=str(seen.status), priority=seen.priority)
+        self._metrics.add("baton_request_milliseconds", seen.seconds * 1000, **where)
 
     async def reconfigure(self, user_config: Any) -> None:
         """Take new settings, checked as a whole before any stage sees its part.
@@ -96,6 +102,7 @@ class Gateway:
         if self._settings is None:
             settle()
         self._settings = gateway
+        self._metrics.set("baton_config_version", config_version(user_config), deployment="gateway")
 
     async def _configure_stages(self, settings: PipelineSettings) -> None:
         """Configure all stages of this process or, when one refuses, none."""

@@ -22,6 +22,7 @@ from app.config.pipeline import BatchingShape
 from app.errors import ConfigError, InvalidRequest
 from app.messages import Action, Finding, JudgeRequest, RetrievalQuery, Retrieved, Verdict
 from app.metrics import Metrics
+from app.notes import note_index
 
 log = logging.getLogger("baton.runner")
 
@@ -30,6 +31,8 @@ log = logging.getLogger("baton.runner")
 _INLINE_CHARS = 4096
 #: Threads for everything that is not a request's work (uploads take minutes): they must never keep questions waiting.
 _MANAGE_THREADS = 4
+#: How often the size of the collections is looked up.
+_INDEX_SECONDS = 30.0
 
 
 class StageRunner:
@@ -134,13 +137,36 @@ def _on_its_row(found: Finding, rows: int) -> Finding:
 class RetrieverRunner(StageRunner):
     """Gathers questions that arrive together into one call of the embedder (Serve's dynamic batching)."""
 
-    def __init__(self, stage: Any, shape: BatchingShape) -> None:
+    def __init__(self, stage: Any, shape: BatchingShape, metrics: Metrics) -> None:
         super().__init__(stage, shape.threads)
+        self._metrics = metrics
+        self._watch: asyncio.Task[None] | None = None
         self._batched = serve.batch(
             max_batch_size=shape.max_batch_size,
             batch_wait_timeout_s=shape.batch_wait_seconds,
             max_concurrent_batches=shape.threads,
         )(self._run_batch)
+
+    async def start(self) -> None:
+        """Load the stage and begin to watch the size of its collections."""
+        await super().start()
+        self._watch = asyncio.create_task(self._watch_index())
+
+    async def close(self) -> None:
+        """Release the stage and its threads."""
+        if self._watch is not None:
+            self._watch.cancel()
+        await super().close()
+
+    async def _watch_index(self) -> None:
+        """Record the index's size again and again: Jobs and other replicas write it as well."""
+        noted: frozenset[str] = frozenset()
+        while True:
+            try:
+                noted = note_index(self._metrics, await self.manage("list_collections"), noted)
+            except Exception as error:
+                log.warning("the size of the index is not known: %s", type(error).__name__)
+            await asyncio.sleep(_INDEX_SECONDS)
 
     async def _run_batch(self, queries: list[RetrievalQuery]) -> list[tuple[Retrieved | Exception]]:
         # Wrapped in tuples: one question's error must not become the error of the whole batch.

@@ -10,12 +10,13 @@ from app.config.base import Config
 from app.config.guardrail import GuardrailConfig
 from app.config.pipeline import PipelineShape, StageShape
 from app.config.retrieval import RetrieverConfig
+from app.config.version import config_version
 from app.deployments.known_errors import quieten
 from app.deployments.runner import GuardrailRunner, RetrieverRunner, StageRunner, refused, settle
 from app.errors import ConfigError
 from app.handoff import HandoffMeter
 from app.messages import RetrievalQuery, Retrieved
-from app.metrics import RayMetrics
+from app.metrics import Metrics, RayMetrics
 from app.payloads import Payloads, PlacedRetrieved
 
 STAGE_NAMES = ("guardrail", "retriever", "assembler", "postprocessor")
@@ -33,7 +34,7 @@ def stage_shape(shape: PipelineShape, name: str) -> StageShape:
     return found
 
 
-def build_runner(name: str, shape: PipelineShape) -> StageRunner:
+def build_runner(name: str, shape: PipelineShape, metrics: Metrics) -> StageRunner:
     """Build the stage called ``name`` with its default settings, not yet started."""
     threads = stage_shape(shape, name).threads
     if name == "guardrail":
@@ -44,7 +45,7 @@ def build_runner(name: str, shape: PipelineShape) -> StageRunner:
         from app.stages.retriever import Retriever, RetrieverStructure
 
         structure = RetrieverStructure(store=shape.store, embedder=shape.embedder, chunking=shape.chunking)
-        return RetrieverRunner(Retriever(structure, RetrieverConfig()), shape.stages.retriever)
+        return RetrieverRunner(Retriever(structure, RetrieverConfig()), shape.stages.retriever, metrics)
     if name == "assembler":
         from app.stages.assembler import Assembler
 
@@ -71,7 +72,7 @@ class StageDeployment:
         self._meter = HandoffMeter(self._metrics)
         parsed = PipelineShape.parse(shape, "pipeline")
         self._payloads = Payloads(parsed.handoff)
-        self._runner = build_runner(name, parsed)
+        self._runner = build_runner(name, parsed, self._metrics)
         await self._runner.start()
         self._configured = False
 
@@ -86,16 +87,21 @@ class StageDeployment:
             if not self._configured:
                 raise
             refused(self._name, error, self._metrics)
+        else:
+            self._metrics.set("baton_config_version", config_version(settings), deployment=self._name)
         if not self._configured:
             settle()
         self._configured = True
 
-    async def run(self, request: Any, payload: Retrieved | PlacedRetrieved | None = None) -> Any:
-        """Run the stage on one request; ``payload`` arrives by reference, or as its place in shared memory."""
+    async def run(self, request: Any, payload: Retrieved | PlacedRetrieved | None = None, sent: float = 0.0) -> Any:
+        """Run the stage on one request; ``payload`` arrives by reference, or as its place in shared memory.
+
+        ``sent`` is the ``time.time()`` at which the caller sent the payload.
+        """
         if payload is None:
             return await self._runner.run(request)
         retrieved = self._payloads.open(payload) if isinstance(payload, PlacedRetrieved) else payload
-        self._meter.record(f"retriever-{self._name}", retrieved)
+        self._meter.record(f"retriever-{self._name}", retrieved, sent)
         result = await self._runner.run(request, retrieved)
         if isinstance(payload, PlacedRetrieved):
             self._payloads.check(payload)

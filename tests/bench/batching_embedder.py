@@ -18,6 +18,7 @@ from app.config.retrieval import RetrieverConfig
 from app.deployments.runner import RetrieverRunner
 from app.embedders.factory import build_embedder
 from app.messages import RetrievalQuery
+from app.metrics import MemoryMetrics
 from app.stages.retriever import Retriever, RetrieverStructure
 from app.testing.store import MemoryStore
 from tests.bench.measure import ROOT
@@ -75,7 +76,7 @@ class EmbedderBench:
     async def drive(self, settings: Mapping[str, Mapping[str, Any]], rounds: int, asked: int) -> dict[str, Driven]:
         """Ask ``asked`` questions a round under each setting, in an order drawn anew each round."""
         runners = {
-            name: RetrieverRunner(self._stage, BatchingShape(placement="deployment", **shape))
+            name: RetrieverRunner(self._stage, BatchingShape(placement="deployment", **shape), MemoryMetrics())
             for name, shape in settings.items()
         }
         found = {name: Driven() for name in settings}

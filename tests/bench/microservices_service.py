@@ -64,7 +64,7 @@ class Plan:
 
     async def runner(self, name: str) -> StageRunner:
         """Return a started stage with the threads that Baton gives it."""
-        built = build_runner(name, self.shape)
+        built = build_runner(name, self.shape, MemoryMetrics())
         # Serve's batching of questions needs Serve.
         runner = StageRunner(built.stage, self.shape.stages.retriever.threads) if name == "retriever" else built
         await runner.start()

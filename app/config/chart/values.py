@@ -19,6 +19,7 @@ from app.config.chart.objects import (
     TestValues,
     UpgradeValues,
 )
+from app.config.chart.observability import ObservabilityValues
 from app.config.chart.pods import (
     DEFAULT_GROUPS,
     AutoscalerValues,
@@ -106,6 +107,8 @@ class ChartValues(Config):
     """A check before the install."""
     test: TestValues = TestValues()
     """What `helm test` asks."""
+    observability: ObservabilityValues = ObservabilityValues()
+    """Monitors, alert rules and boards."""
     extra_objects: list[dict[str, Any] | str] = Field(default_factory=list)
     """Further objects, as maps or as templates in text."""
 

@@ -10,6 +10,7 @@ import httpx
 from fastapi import FastAPI
 
 from app.api.application import build_api
+from app.api.context import Observed
 from app.config.gateway import GatewayConfig
 from app.jobs import ChatJob
 from app.testing.pipeline import FakePipeline
@@ -41,7 +42,7 @@ class Site:
 
     pipeline: FakePipeline
     config: GatewayConfig
-    outcomes: list[tuple[str, int, str]] = field(default_factory=list)
+    observed: list[Observed] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         current["site"] = self
@@ -58,6 +59,10 @@ class Site:
         self.config = self.config.model_copy(update={"limits": self.config.limits.model_copy(update=limits)})
 
     @property
+    def outcomes(self) -> list[tuple[str, int, str]]:
+        return [(seen.route, seen.status, seen.profile) for seen in self.observed]
+
+    @property
     def job(self) -> ChatJob:
         return self.pipeline.jobs[-1]
 
@@ -71,5 +76,5 @@ def shared_app() -> FastAPI:
     return build_api(
         lambda: current["site"].pipeline,
         lambda: current["site"].config,
-        lambda *outcome: current["site"].outcomes.append(outcome),
+        lambda seen: current["site"].observed.append(seen),
     )

@@ -1,0 +1,1 @@
+"""One module per board: which panels it has, and what they ask."""

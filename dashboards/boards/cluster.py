@@ -1,0 +1,160 @@
+"""Nodes, replicas, the object store and GPUs."""
+
+from __future__ import annotations
+
+from dashboards.board import SCOPE, Board, Panel, Row
+from dashboards.boards.asks import largest, quantile, rate, total
+
+_BY = ("application", "deployment")
+_NAMES = "{{application}} {{deployment}}"
+_SPILLED = 'State="Spilled"'
+_DEVICE = ("ip", "GpuIndex")
+_MIB = 1024 * 1024
+
+_SERVE = (
+    Panel(
+        "99th percentile by deployment",
+        "Serve's processing latency, streams to their end.",
+        "ms",
+        ((quantile(0.99, "ray_serve_deployment_processing_latency_ms", by=_BY), _NAMES),),
+    ),
+    Panel(
+        "Requests by deployment",
+        "Calls of each deployment.",
+        "reqps",
+        ((rate("ray_serve_deployment_request_counter_total", by=_BY), _NAMES),),
+    ),
+    Panel(
+        "Errors by deployment",
+        "Calls that raised; refusals of ours (a blocked text) are among them.",
+        "reqps",
+        (
+            (
+                rate("ray_serve_deployment_error_counter_total", by=(*_BY, "exception_type")),
+                _NAMES + " {{exception_type}}",
+            ),
+        ),
+    ),
+    Panel(
+        "Replicas wanted and healthy",
+        "Where the two differ for long, nodes or GPUs are missing.",
+        "none",
+        (
+            (largest("ray_serve_autoscaling_target_replicas", by=_BY), _NAMES + " wanted"),
+            (total("ray_serve_deployment_replica_healthy", by=_BY), _NAMES + " healthy"),
+        ),
+    ),
+    Panel(
+        "Replica starts",
+        "Since the cluster began; a replica that starts again and again fails.",
+        "none",
+        ((total("ray_serve_deployment_replica_starts_total", by=_BY), _NAMES),),
+    ),
+    Panel(
+        "Queued and ongoing",
+        "Calls that wait in handles, and calls in replicas.",
+        "none",
+        (
+            (total("ray_serve_deployment_queued_queries", by=_BY), _NAMES + " queued"),
+            (total("ray_serve_replica_processing_queries", by=_BY), _NAMES + " ongoing"),
+        ),
+    ),
+)
+_NODES = (
+    Panel(
+        "CPU by node",
+        "Of all cores of the node.",
+        "percent",
+        ((largest("ray_node_cpu_utilization", by=("ip",)), "{{ip}}"),),
+    ),
+    Panel(
+        "Memory by node",
+        "Used of what the node has.",
+        "bytes",
+        (
+            (largest("ray_node_mem_used", by=("ip",)), "{{ip}} used"),
+            (largest("ray_node_mem_total", by=("ip",)), "{{ip}} total"),
+        ),
+    ),
+    Panel(
+        "Memory by process",
+        "Resident bytes; shared memory counts in each process that maps it.",
+        "bytes",
+        ((f"topk(10, {total('ray_component_rss_bytes', by=('Component',))})", "{{Component}}"),),
+    ),
+    Panel(
+        "Object store",
+        "Used and free bytes of all nodes.",
+        "bytes",
+        (
+            (total("ray_object_store_used_memory", by=("job",)), "used"),
+            (total("ray_object_store_available_memory", by=("job",)), "free"),
+            (total("ray_spill_manager_objects_bytes", _SPILLED, by=("job",)), "spilled to disk"),
+        ),
+    ),
+    Panel(
+        "Nodes",
+        "Ray nodes that are there, and those the autoscaler waits for.",
+        "none",
+        (
+            (total("ray_cluster_active_nodes", by=("job",)), "active"),
+            (total("ray_cluster_pending_nodes", by=("job",)), "pending"),
+        ),
+    ),
+    Panel(
+        "Network by node",
+        "Received and sent.",
+        "Bps",
+        (
+            (largest("ray_node_network_receive_speed", by=("ip",)), "{{ip}} received"),
+            (largest("ray_node_network_send_speed", by=("ip",)), "{{ip}} sent"),
+        ),
+    ),
+)
+_TOKENS = rate("ray_baton_tokens_total", 'direction="out"', by=("job",))
+_WATTS = 'sum(DCGM_FI_DEV_POWER_USAGE{exported_namespace="$namespace"})'
+_GPU = (
+    Panel(
+        "GPU load",
+        "As Ray sees it.",
+        "percent",
+        ((largest("ray_node_gpus_utilization", by=_DEVICE), "{{ip}} {{GpuIndex}}"),),
+    ),
+    Panel(
+        "GPU memory",
+        "An engine takes its share at the start; what grows later is a leak.",
+        "bytes",
+        ((f"{largest('ray_node_gram_used', by=_DEVICE)} * {_MIB}", "{{ip}} {{GpuIndex}}"),),
+    ),
+    Panel(
+        "GPU power",
+        "From the DCGM exporter, where it runs; else as Ray sees it.",
+        "watt",
+        (
+            (
+                'sum by (Hostname, gpu) (DCGM_FI_DEV_POWER_USAGE{exported_namespace="$namespace"})',
+                "{{Hostname}} {{gpu}}",
+            ),
+            (f"{largest('ray_node_gpu_power_milliwatts', by=_DEVICE)} / 1000", "{{ip}} {{GpuIndex}}"),
+        ),
+    ),
+    Panel(
+        "Energy per request",
+        "Watts of the GPUs by answered requests a second, from the DCGM exporter.",
+        "joule",
+        ((f'{_WATTS} / sum(baton:requests:rate5m{{{SCOPE},outcome="answered"}})', "joules per request"),),
+    ),
+    Panel(
+        "Energy per 1,000 tokens",
+        "Watts of the GPUs by thousand generated tokens a second, from the DCGM exporter.",
+        "joule",
+        ((f"1000 * {_WATTS} / sum({_TOKENS})", "joules per 1,000 tokens"),),
+    ),
+)
+
+BOARD = Board(
+    "baton-cluster",
+    "Baton / Cluster and GPU",
+    "What the pipeline runs on.",
+    (Row("Serve", _SERVE), Row("Nodes", _NODES), Row("GPU", _GPU)),
+)

@@ -1,0 +1,36 @@
+"""PromQL in the house's form. Rules name one release, which the chart puts in; boards use their variables."""
+
+from __future__ import annotations
+
+#: What the chart replaces with the release's own namespace and job.
+RELEASE = 'namespace="baton",job="baton-metrics"'
+NAMESPACE = 'namespace="baton"'
+#: Routes that answer a question or embed a text.
+ANSWERING = 'route=~"(/.profile.)?/v1/(chat/completions|completions|embeddings)|/generate"'
+#: Requests that count for availability: what the guardrail, the caller or his mistake ended is left out.
+COUNTED = 'outcome!~"blocked|refused|cancelled"'
+HURT = 'outcome=~"failed|timeout|shed"'
+BY = ("namespace", "job")
+
+
+def select(metric: str, *matchers: str, scope: str = RELEASE) -> str:
+    """Return a selector of ``metric`` within the release."""
+    return f"{metric}{{{','.join((scope, *matchers))}}}"
+
+
+def rate(metric: str, window: str, *matchers: str, by: tuple[str, ...] = BY, scope: str = RELEASE) -> str:
+    """Return the rate per second of a counter, summed."""
+    return f"sum by ({', '.join(by)}) (rate({select(metric, *matchers, scope=scope)}[{window}]))"
+
+
+def quantile(
+    share: float, histogram: str, window: str, *matchers: str, by: tuple[str, ...] = BY, scope: str = RELEASE
+) -> str:
+    """Return a quantile of a histogram over a window; ``histogram`` is named without ``_bucket``."""
+    buckets = rate(f"{histogram}_bucket", window, *matchers, by=(*by, "le"), scope=scope)
+    return f"histogram_quantile({share}, {buckets})"
+
+
+def total(metric: str, *matchers: str, by: tuple[str, ...] = BY, scope: str = RELEASE) -> str:
+    """Return a gauge, summed."""
+    return f"sum by ({', '.join(by)}) ({select(metric, *matchers, scope=scope)})"

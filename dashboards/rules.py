@@ -1,0 +1,112 @@
+"""Rule groups as Prometheus reads them, and the runbook with a section per alert."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import yaml
+
+from dashboards.alerts import ALERTS, Alert
+from dashboards.promql import BY, RELEASE, quantile, rate
+from dashboards.slos import SLOS, WINDOWS
+
+_BANNER = "# Written by `make generate` from dashboards/; change that, not this file.\n"
+#: The chart puts the address of the runbook in its place.
+RUNBOOK = "docs/runbook.md"
+_SLOW_WINDOWS = ("1d", "3d")
+_QUEUES = "ray_baton_queued|ray_serve_deployment_queued_queries|ray_vllm_num_requests_waiting"
+
+
+def groups() -> dict[str, Any]:
+    """Return the rule groups."""
+    return {
+        "groups": [
+            {
+                "name": "baton-slo",
+                "rules": [rule for window in WINDOWS for rule in _ratios(window) if window not in _SLOW_WINDOWS],
+            },
+            {
+                "name": "baton-slo-slow",
+                "interval": "2m",
+                "rules": [rule for window in _SLOW_WINDOWS for rule in _ratios(window)],
+            },
+            {"name": "baton-records", "rules": _records()},
+            {"name": "baton-alerts", "rules": [_alert(alert) for alert in ALERTS]},
+        ]
+    }
+
+
+def _ratios(window: str) -> list[dict[str, Any]]:
+    return [
+        {
+            "record": f"baton_slo:error_ratio:rate{window}",
+            "labels": {"slo": slo.name},
+            "expr": f"({slo.errors}) / ({slo.requests})".replace("{window}", window),
+        }
+        for slo in SLOS
+    ]
+
+
+def _records() -> list[dict[str, Any]]:
+    by = ", ".join(BY)
+    return [
+        {
+            "record": "baton:requests:rate5m",
+            "expr": rate("ray_baton_requests_total", "5m", by=(*BY, "route", "outcome", "profile")),
+        },
+        {
+            "record": "baton:time_to_first_token_milliseconds:p95_5m",
+            "expr": quantile(0.95, "ray_baton_time_to_first_token_milliseconds", "5m", by=(*BY, "model")),
+        },
+        {"record": "baton:queued:sum", "expr": f'sum by ({by}) ({{__name__=~"{_QUEUES}",{RELEASE}}})'},
+    ]
+
+
+def _alert(alert: Alert) -> dict[str, Any]:
+    return {
+        "alert": alert.name,
+        "expr": alert.expr,
+        "for": alert.wait,
+        "labels": {"severity": alert.severity},
+        "annotations": {
+            "summary": alert.summary,
+            "description": alert.description,
+            "runbook_url": f"{RUNBOOK}#{alert.name.lower()}",
+            "dashboard": alert.board,
+        },
+    }
+
+
+def rules_yaml() -> str:
+    """Return the text of the rules' file."""
+    return _BANNER + yaml.safe_dump(groups(), sort_keys=False, allow_unicode=True, width=1000)
+
+
+def runbook() -> str:
+    """Return the runbook."""
+    lines = [
+        "# Runbook",
+        "",
+        "What to do when an alert of Baton fires. `critical` wakes somebody: users are hurt, a text passes the",
+        "guardrail unjudged, or nothing is watched any more. `warning` waits for the morning. Written by",
+        "`make generate` from `dashboards/alerts.py`.",
+    ]
+    for alert in ALERTS:
+        lines += ["", f"## {alert.name}", ""]
+        lines += [f"*{alert.severity}, after {alert.wait}; board `{alert.board}`.* {_plain(alert.description)}", ""]
+        lines += ["Look at:", "", *(f"- {line}" for line in alert.look), "", "Do:", ""]
+        lines += [f"- {line}" for line in alert.do]
+    return "\n".join(lines) + "\n"
+
+
+def _plain(text: str) -> str:
+    """Return a description without the template's values."""
+    for found, plain in (
+        ("{{ $value | humanizePercentage }}", "A share"),
+        ("{{ $value | humanize1024 }}B", "Some"),
+        ("{{ $value | humanizeDuration }}", "few days"),
+        ("{{ $value | humanize }}", "N"),
+        ("{{ $value }}", "N"),
+    ):
+        text = text.replace(found, plain)
+    return text.replace("{{ $labels.", "`").replace(" }}", "`")

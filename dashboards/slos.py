@@ -1,0 +1,106 @@
+"""The service level objectives: one table, from which recording rules and burn-rate alerts follow."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from dashboards.promql import ANSWERING, COUNTED, HURT, rate
+
+Severity = Literal["critical", "warning"]
+
+
+@dataclass(frozen=True, slots=True)
+class Slo:
+    """One objective. ``errors`` and ``requests`` are rates per second with ``{window}`` to fill in.
+
+    ``fast`` is the severity of a fast burn; a slow one is always a warning.
+    """
+
+    name: str
+    title: str
+    objective: float
+    errors: str
+    requests: str
+    promise: str
+    fast: Severity = "critical"
+
+
+@dataclass(frozen=True, slots=True)
+class Burn:
+    """Both windows have to burn the budget ``factor`` times as fast as the objective allows."""
+
+    short: str
+    long: str
+    factor: float
+
+
+#: 2 % of a month's budget in an hour, 5 % in six; then 10 % in a day and in three.
+FAST = (Burn("5m", "1h", 14.4), Burn("30m", "6h", 6))
+SLOW = (Burn("2h", "1d", 3), Burn("6h", "3d", 1))
+WINDOWS = ("5m", "30m", "1h", "2h", "6h", "1d", "3d")
+
+
+def _slower(histogram: str, bound: str, *matchers: str) -> tuple[str, str]:
+    every = rate(f"{histogram}_count", "{window}", *matchers)
+    within = rate(f"{histogram}_bucket", "{window}", *matchers, f'le="{bound}"')
+    return f"{every} - {within}", every
+
+
+def _slos() -> tuple[Slo, ...]:
+    requests = "ray_baton_requests_total"
+    first = _slower("ray_baton_time_to_first_token_milliseconds", "2000.0")
+    whole = _slower("ray_baton_request_milliseconds", "30000.0", ANSWERING, 'outcome="answered"')
+    grounding = "ray_baton_grounding"
+    return (
+        Slo(
+            "availability",
+            "Availability",
+            0.995,
+            # `or`: where nothing ever failed there is no series to subtract.
+            f"({rate(requests, '{window}', ANSWERING, HURT)} or 0 * {rate(requests, '{window}', ANSWERING, COUNTED)})",
+            rate(requests, "{window}", ANSWERING, COUNTED),
+            "99.5 % of the questions that the guardrail, the caller or a mistake of his did not end are answered: they "
+            "neither fail, nor run into their deadline, nor are shed.",
+        ),
+        Slo(
+            "time-to-first-token",
+            "TimeToFirstToken",
+            0.95,
+            *first,
+            "95 % of the answers begin within two seconds.",
+        ),
+        Slo(
+            "end-to-end",
+            "EndToEnd",
+            0.95,
+            *whole,
+            "95 % of the answers are complete within 30 seconds.",
+        ),
+        Slo(
+            "grounded-answers",
+            "GroundedAnswers",
+            0.9,
+            rate(f"{grounding}_bucket", "{window}", 'le="0.5"'),
+            rate(f"{grounding}_count", "{window}"),
+            "90 % of the answers with passages are carried by them to more than one half.",
+            "warning",
+        ),
+    )
+
+
+SLOS = _slos()
+
+
+def ratio(slo: Slo, window: str) -> str:
+    """Return the name of the recorded share of bad requests, with its selector."""
+    return f'baton_slo:error_ratio:rate{window}{{namespace="baton",job="baton-metrics",slo="{slo.name}"}}'
+
+
+def burns(slo: Slo, pairs: tuple[Burn, ...]) -> str:
+    """Return the expression that is true while any pair of windows burns too fast."""
+    return "\nor\n".join(
+        f"({ratio(slo, pair.long)} > {limit:.6g} and {ratio(slo, pair.short)} > {limit:.6g})"
+        for pair in pairs
+        for limit in (pair.factor * (1 - slo.objective),)
+    )

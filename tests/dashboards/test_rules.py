@@ -1,0 +1,70 @@
+"""The committed rules: promtool takes them, every alert fires in its case and only there, and each has a runbook."""
+
+import shutil
+import subprocess
+
+import pytest
+import yaml
+
+from dashboards.output import ROOT, RULES, files
+from tests.dashboards.alert_cases import CASES
+
+RULE_LIST = [rule for group in yaml.safe_load(RULES.read_text())["groups"] for rule in group["rules"]]
+ALERTS = {rule["alert"]: rule for rule in RULE_LIST if "alert" in rule}
+RECORDS = [(rule["record"], rule) for rule in RULE_LIST if "record" in rule]
+
+
+def promtool(*arguments):
+    """Run promtool; a machine without it fails here, with what to do, and skips nothing."""
+    assert shutil.which("promtool"), "promtool is not on the PATH: run scripts/install_promtool.sh"
+    done = subprocess.run(["promtool", *arguments], capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_promtool_takes_the_rules():
+    promtool("check", "rules", "--lint=all", "--lint-fatal", str(RULES))
+
+
+def test_every_alert_has_its_case():
+    assert CASES.keys() == ALERTS.keys()
+
+
+def _needed(name):
+    """Return the alert's own rules: evaluating all of them for every case takes minutes."""
+    alert = ALERTS[name]
+    records = [rule for key, rule in RECORDS if f"{key}{{" in alert["expr"]]
+    return {"groups": [{"name": "case", "rules": [*records, alert]}]}
+
+
+def _file(folder, name, case, series, firing):
+    seen = f'sum(ALERTS{{alertname="{name}",alertstate="firing"}}) > bool 0'
+    samples = [{"labels": "{}", "value": 1}] if firing else []
+    test = {
+        "interval": case.interval,
+        "input_series": [{"series": found, "values": values} for found, values in series.items()],
+        "promql_expr_test": [{"expr": seen, "eval_time": case.at, "exp_samples": samples}],
+    }
+    rules, path = folder / f"{name}-rules.yaml", folder / f"{name}-{firing}.yaml"
+    rules.write_text(yaml.safe_dump(_needed(name)))
+    path.write_text(yaml.safe_dump({"rule_files": [str(rules)], "evaluation_interval": case.interval, "tests": [test]}))
+    return str(path)
+
+
+@pytest.mark.parametrize("firing", [True, False])
+def test_every_alert_fires_in_its_case_and_is_silent_in_the_other(tmp_path, firing):
+    names = [_file(tmp_path, name, case, case.fires if firing else case.silent, firing) for name, case in CASES.items()]
+    promtool("test", "rules", *names)
+
+
+@pytest.mark.parametrize("name", ALERTS)
+def test_every_alert_says_what_it_means_and_where_to_read_on(name):
+    alert = ALERTS[name]
+    runbook = (ROOT / "docs" / "runbook.md").read_text()
+    assert alert["labels"]["severity"] in {"critical", "warning"}
+    assert alert["annotations"].keys() == {"summary", "description", "runbook_url", "dashboard"}
+    assert alert["annotations"]["runbook_url"] == f"docs/runbook.md#{name.lower()}"
+    assert f"\n## {name}\n" in runbook
+
+
+def test_the_committed_files_are_the_generated_ones():
+    assert {path for path, text in files().items() if path.read_text() != text} == set()
