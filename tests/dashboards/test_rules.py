@@ -16,8 +16,9 @@ RECORDS = [(rule["record"], rule) for rule in RULE_LIST if "record" in rule]
 
 def promtool(*arguments):
     """Run promtool; a machine without it fails here, with what to do, and skips nothing."""
-    assert shutil.which("promtool"), "promtool is not on the PATH: run scripts/install_promtool.sh"
-    done = subprocess.run(["promtool", *arguments], capture_output=True, text=True)
+    program = shutil.which("promtool") or shutil.which("promtool", path=str(ROOT / ".venv" / "bin"))
+    assert program, "promtool is not there: run scripts/install_promtool.sh"
+    done = subprocess.run([program, *arguments], capture_output=True, text=True)
     assert done.returncode == 0, done.stdout + done.stderr
 
 
