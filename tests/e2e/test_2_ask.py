@@ -17,7 +17,7 @@ def test_curl_through_a_port_forward(release):
     done = subprocess.run([*command, "-d", body], capture_output=True, text=True, timeout=180)
     answer = json.loads(done.stdout)
     assert answer["choices"][0]["message"]["content"], done.stderr
-    assert any("guardrail" in citation["source"] for citation in answer["baton"]["citations"]), answer["baton"]
+    assert any("guardrail" in citation["source"] for citation in answer["baton"]["citations"]), done.stdout
 
 
 def test_openai_client_streams_with_a_citation(release):

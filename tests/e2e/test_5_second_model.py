@@ -10,10 +10,7 @@ def with_twin():
     values = yaml.safe_load(SHAPE.read_text())
     twin = values["models"]["smollm2"]
     twin["engine"]["model_loading_config"]["model_id"] = "twin"
-    return {
-        "models": {"twin": twin},
-        "settings": {"profiles": {"twin": {"model": "twin", "sampling": {"temperature": 0, "maxTokens": 32}}}},
-    }
+    return {"models": {"twin": twin}}
 
 
 def test_a_second_model_does_not_touch_the_first(release):

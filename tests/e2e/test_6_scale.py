@@ -9,7 +9,7 @@ def test_a_worker_group_follows_the_load(release):
     text = "What does the guardrail do with a question that names a forbidden term? " * 8
 
     def embed():
-        return release.http.post("/v1/embeddings", json={"model": "default", "input": [text] * 16})
+        return release.http.post("/v1/embeddings", json={"model": "embedder", "input": [text] * 16})
 
     with Callers(embed, count=24, pause=0) as callers:
         wait_for("a second worker pod", lambda: len(pods(node_type="worker")) == 2, PODS)
