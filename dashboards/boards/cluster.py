@@ -8,6 +8,8 @@ from dashboards.boards.asks import largest, quantile, rate, total
 _BY = ("application", "deployment")
 _NAMES = "{{application}} {{deployment}}"
 _SPILLED = 'State="Spilled"'
+#: Ray's own processes and its workers; other rows are named after the command line that started them.
+_PROCESSES = 'Component=~"ray::.+|raylet|gcs|agent"'
 _DEVICE = ("ip", "GpuIndex")
 _MIB = 1024 * 1024
 
@@ -80,7 +82,7 @@ _NODES = (
         "Memory by process",
         "Resident bytes; shared memory counts in each process that maps it.",
         "bytes",
-        ((f"topk(10, {total('ray_component_rss_bytes', by=('Component',))})", "{{Component}}"),),
+        ((f"topk(10, {total('ray_component_rss_bytes', _PROCESSES, by=('Component',))})", "{{Component}}"),),
     ),
     Panel(
         "Object store",

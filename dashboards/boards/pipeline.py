@@ -6,23 +6,12 @@ from dashboards.board import Board, Panel, Row
 from dashboards.boards.asks import largest, quantile, quantiles, rate, total
 
 
-def _stage(stage: str) -> tuple[Panel, Panel]:
-    return (
-        Panel(
-            f"Time in the {stage}",
-            "Per request, as the gateway waits for it: work, and where it is a deployment of its own Serve's hop.",
-            "ms",
-            quantiles("ray_baton_stage_milliseconds", f'stage="{stage}"'),
-        ),
-        Panel(
-            f"{stage.capitalize()}: trouble",
-            "Requests shed, late, cancelled and sent again.",
-            "reqps",
-            tuple(
-                (rate(f"ray_baton_{kind}_total", f'stage="{stage}"', by=("stage",)), kind)
-                for kind in ("sheds", "timeouts", "cancels", "retries")
-            ),
-        ),
+def _stage(stage: str) -> Panel:
+    return Panel(
+        f"Time in the {stage}",
+        "Per request, as the gateway waits for it: work, and where it is a deployment of its own Serve's hop.",
+        "ms",
+        quantiles("ray_baton_stage_milliseconds", f'stage="{stage}"'),
     )
 
 
@@ -58,7 +47,6 @@ _ALL = Row(
             "The stage that went up is the one to look at below.",
             "ms",
             ((quantile(0.95, "ray_baton_stage_milliseconds", by=("stage",)), "{{stage}}"),),
-            width=12,
         ),
         Panel(
             "At work and waiting",
@@ -68,7 +56,15 @@ _ALL = Row(
                 (total("ray_baton_ongoing", by=("stage",)), "{{stage}} at work"),
                 (total("ray_baton_queued", by=("stage",)), "{{stage}} waiting"),
             ),
-            width=12,
+        ),
+        Panel(
+            "Trouble by stage",
+            "Requests shed for a full queue, late, cancelled, and sent again to a full stage.",
+            "reqps",
+            tuple(
+                (rate(f"ray_baton_{kind}_total", by=("stage",)), f"{{{{stage}}}} {kind}")
+                for kind in ("sheds", "timeouts", "cancels", "retries")
+            ),
         ),
     ),
 )
@@ -96,7 +92,7 @@ _HOPS = Row(
     ),
 )
 _GUARDRAIL = (
-    *_stage("guardrail"),
+    _stage("guardrail"),
     Panel(
         "Findings by category and direction",
         "`allow none` is a verdict without findings; the text is never recorded.",
@@ -116,7 +112,7 @@ _GUARDRAIL = (
     ),
 )
 _RETRIEVER = (
-    *_stage("retriever"),
+    _stage("retriever"),
     Panel(
         "Embedding and search",
         "95th percentile of each part.",
@@ -153,7 +149,7 @@ _RETRIEVER = (
     _deployment("retriever"),
 )
 _ASSEMBLER = (
-    *_stage("assembler"),
+    _stage("assembler"),
     Panel(
         "Cut",
         "Passages and turns left out because the model's window was full.",
@@ -165,7 +161,7 @@ _ASSEMBLER = (
     ),
 )
 _GENERATOR = (
-    *_stage("generator"),
+    _stage("generator"),
     Panel(
         "Between two pieces",
         "Mean of each answer; the engine's board has its own count.",
@@ -181,11 +177,11 @@ BOARD = Board(
     (
         _ALL,
         _HOPS,
-        Row("gateway", (_queue("gateway"), *_stage("gateway")[1:], _deployment("gateway"))),
+        Row("gateway", (_queue("gateway"), _deployment("gateway"))),
         Row("guardrail", _GUARDRAIL),
         Row("retriever", _RETRIEVER),
         Row("assembler", _ASSEMBLER),
         Row("generator", _GENERATOR),
-        Row("postprocessor", (*_stage("postprocessor"), _deployment("postprocessor"))),
+        Row("postprocessor", (_stage("postprocessor"), _deployment("postprocessor"))),
     ),
 )

@@ -2,6 +2,8 @@
 
 import shutil
 import subprocess
+import sys
+from pathlib import Path
 
 import pytest
 import yaml
@@ -14,11 +16,13 @@ ALERTS = {rule["alert"]: rule for rule in RULE_LIST if "alert" in rule}
 RECORDS = [(rule["record"], rule) for rule in RULE_LIST if "record" in rule]
 
 
+PROMTOOL = shutil.which("promtool") or shutil.which("promtool", path=str(Path(sys.executable).parent))
+
+
 def promtool(*arguments):
     """Run promtool; a machine without it fails here, with what to do, and skips nothing."""
-    program = shutil.which("promtool") or shutil.which("promtool", path=str(ROOT / ".venv" / "bin"))
-    assert program, "promtool is not there: run scripts/install_promtool.sh"
-    done = subprocess.run([program, *arguments], capture_output=True, text=True)
+    assert PROMTOOL, "there is no promtool: run scripts/install_promtool.sh"
+    done = subprocess.run([PROMTOOL, *arguments], capture_output=True, text=True)
     assert done.returncode == 0, done.stdout + done.stderr
 
 

@@ -294,6 +294,7 @@ async def test_an_admitted_caller_waits_for_a_full_queue_and_is_not_shed():
     call = RemoteCall("guardrail", handle, metrics)
     assert await call.call(JudgeRequest("output", ("hi",)), soon()) == "verdict"
     assert metrics.total("baton_sheds_total") == 0
+    assert metrics.total("baton_retries_total", stage="guardrail") == 2
     with pytest.raises(Overloaded):
         await RemoteCall("guardrail", Handle([Response(BackPressureError())]), metrics).call("late", soon(0.001))
     with pytest.raises(DeadlineExceeded):
