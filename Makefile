@@ -1,5 +1,6 @@
 .DEFAULT_GOAL := help
 .PHONY: help setup run ask apply test test-unit test-chart test-dashboards test-app generate verify bench bench-quick lint format clean
+.PHONY: image cluster-up cluster-down test-e2e
 PYTHON := .venv/bin/python
 
 help:  ## Show the targets
@@ -30,6 +31,18 @@ test-dashboards: .venv/.test  ## Alert rules, each with its cases, and the board
 
 test-app: .venv/.test  ## The pipeline in a real Serve with the real small models: minutes
 	$(PYTHON) -m pytest tests/app
+
+test-e2e: .venv/.test  ## User stories on a kind cluster, which is made where it is not there: half an hour
+	$(PYTHON) -m pytest tests/e2e $(ARGS)
+
+image:  ## Build the CPU image under the name that the chart runs
+	@scripts/image.sh build
+
+cluster-up:  ## Baton on a kind cluster of this machine, with the KubeRay operator
+	@scripts/cluster_up.sh
+
+cluster-down:  ## Remove that cluster
+	@scripts/cluster_down.sh
 
 bench: .venv/.test  ## Measure everything and draw the tables and plots anew: 15 minutes, on a quiet machine
 	$(PYTHON) -m tests.bench $(ARGS)

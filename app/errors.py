@@ -213,8 +213,7 @@ class StageUnavailable(ServerError):
 def engine_died(stage: str) -> StageUnavailable:
     """Return the error for an engine whose process ended; Serve starts another one."""
     return StageUnavailable(
-        "The model's engine stopped while it worked on this request and is being started again: send the request "
-        "again in a minute.",
+        "The model's engine stopped and is being started again: send the request again in a minute.",
         stage,
         None,
         30,

@@ -13,7 +13,7 @@ from app.config.chart.pods import WorkerGroup
 from app.config.chart.values import ChartValues, ModelValues
 from app.config.deployment_options import DEPRECATED, AutoscalingOptions
 from app.config.environment import COMMON, PODS
-from scripts import chart_values
+from scripts import chart_table, chart_values
 
 ROOT = Path(__file__).resolve().parents[1]
 CHART = ROOT / "charts" / "baton"
@@ -84,9 +84,7 @@ def _dump(model: Any) -> dict[str, Any]:
 
 def readme() -> str:
     """Return the chart's README: its text, with the tables of values put in."""
-    return (
-        (ROOT / "scripts" / "chart_readme.md").read_text(encoding="utf-8").replace("{{values}}", chart_values.table())
-    )
+    return (ROOT / "scripts" / "chart_readme.md").read_text(encoding="utf-8").replace("{{values}}", chart_table.table())
 
 
 def files() -> dict[Path, str]:

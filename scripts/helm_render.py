@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import json
 from pathlib import Path
 from typing import Any
 
@@ -26,13 +27,17 @@ class Renderer:
 
     def __init__(self, folder: Path = CHART) -> None:
         self._chart = helm.Chart.load(folder)
+        self._known: dict[str, dict[str, str]] = {}
 
     def text(self, values: dict[str, Any], *, name: str = "baton", namespace: str = "ns") -> dict[str, str]:
         """Return the rendered templates by path. Raises :class:`Refused`."""
-        try:
-            return self._chart.render(values, name=name, namespace=namespace, is_install=True)
-        except helm.HelmError as error:
-            raise Refused(str(error)) from None
+        key = json.dumps([values, name, namespace])
+        if key not in self._known:
+            try:
+                self._known[key] = self._chart.render(values, name=name, namespace=namespace, is_install=True)
+            except helm.HelmError as error:
+                raise Refused(str(error)) from None
+        return self._known[key]
 
     def objects(self, values: dict[str, Any], *, name: str = "baton", namespace: str = "ns") -> list[dict[str, Any]]:
         """Return the rendered objects in the order of their templates. Raises :class:`Refused`."""

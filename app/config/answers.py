@@ -21,6 +21,9 @@ class ModelWindow(Config):
     chat_template: str | None = None
     """File with the chat template, when the engine was given another one than the model's own."""
 
+    local_files_only: bool = True
+    """Never ask a model hub for the tokenizer."""
+
 
 class AssemblerConfig(Config):
     """How a prompt is put together; may change live."""

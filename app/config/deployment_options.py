@@ -23,6 +23,8 @@ DEPRECATED: Mapping[str, str] = {
     ),
 }
 
+_INITIAL_REPLICAS = 2
+
 Seconds = Annotated[float, Field(ge=0)]
 Positive = Annotated[float, Field(gt=0)]
 
@@ -38,8 +40,8 @@ class AutoscalingOptions(_RayOptions):
     """Fewest replicas; 0 lets an idle model give its GPUs back."""
     max_replicas: Annotated[int, Field(ge=1)] = 10
     """Most replicas."""
-    initial_replicas: Annotated[int, Field(ge=0)] | None = 2
-    """Replicas at the first deployment."""
+    initial_replicas: Annotated[int, Field(ge=0)] | None = None
+    """Replicas at the first deployment; unset: 2, or what min_replicas and max_replicas allow."""
     target_ongoing_requests: Positive = 5
     """Requests per replica to aim at; it must be below max_ongoing_requests, or load never reaches it."""
     upscale_delay_s: Seconds = 30
@@ -58,6 +60,13 @@ class AutoscalingOptions(_RayOptions):
     """How load is aggregated over that time."""
     policy: dict[str, Any] | None = None
     """A policy of your own, as Ray describes it."""
+
+    def filled(self) -> dict[str, Any]:
+        """Return all options with their defaults, as Serve takes them."""
+        initial = self.initial_replicas
+        if initial is None:
+            initial = min(max(_INITIAL_REPLICAS, self.min_replicas), self.max_replicas)
+        return {**self.model_dump(exclude_none=True), "initial_replicas": initial}
 
 
 class ActorOptions(_RayOptions):
@@ -137,7 +146,7 @@ def check_options(raw: dict[str, Any]) -> dict[str, Any]:
         raise ValueError("num_replicas and autoscaling_config exclude each other: drop one of them")
     if options.autoscaling_config is None:
         return raw
-    return {**raw, "autoscaling_config": options.autoscaling_config.model_dump(exclude_none=True)}
+    return {**raw, "autoscaling_config": options.autoscaling_config.filled()}
 
 
 def _without_references(schema: Any, definitions: Mapping[str, Any]) -> Any:

@@ -88,6 +88,8 @@ class ServedModel(Config):
     """The Serve application that holds its engine."""
     tokenizer: str = Field(min_length=1, max_length=1024)
     """Folder (or Hugging Face id in the local cache) of the model's tokenizer and chat template."""
+    local_files_only: bool = True
+    """Never ask a model hub for the tokenizer; false: an id that is not in the local cache is fetched."""
     chat_template: str | None = None
     """File with the chat template, where the engine was given another one than the model's own."""
     context_tokens: Count = 8192

@@ -49,10 +49,8 @@ def build_runner(name: str, shape: PipelineShape, metrics: Metrics) -> StageRunn
     if name == "assembler":
         from app.stages.assembler import Assembler
 
-        windows = {
-            model: ModelWindow(**served.model_dump(include={"tokenizer", "context_tokens", "chat_template"}))
-            for model, served in shape.models.items()
-        }
+        seen = {"tokenizer", "context_tokens", "chat_template", "local_files_only"}
+        windows = {model: ModelWindow(**served.model_dump(include=seen)) for model, served in shape.models.items()}
         return StageRunner(Assembler(windows, AssemblerConfig()), threads)
     from app.stages.postprocessor import Postprocessor
 

@@ -27,6 +27,8 @@ if TYPE_CHECKING:
 _SLICE_CHARS = 16_384
 _CACHED_COUNTS = 16_384
 _PROBE = "probe-7f3a"
+#: What a tokenizer may consist of in a model's repository.
+_FILES = ("tokenizer*", "special_tokens_map.json", "*.jinja", "vocab*", "merges.txt", "config.json")
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,13 +149,13 @@ class _CountCache:
                 self._counts.popitem(last=False)
 
 
-def load(path: str, template_file: str | None = None) -> ChatTokenizer:
-    """Load a model's tokenizer from a folder or from the local cache.
+def load(path: str, template_file: str | None = None, *, local_files_only: bool = True) -> ChatTokenizer:
+    """Load a model's tokenizer from a folder, from the local cache or, unless ``local_files_only``, from a model hub.
 
     Raises :class:`ConfigError` naming the path when there is none, or no chat template.
     """
-    folder = Path(path)
     try:
+        folder = Path(path) if local_files_only or _looks_like_a_path(path) else _download(path)
         files = _read_folder(folder) if (folder / "tokenizer.json").is_file() else _read_with_transformers(path)
         if template_file is not None:
             files = TokenizerFiles(files.tokenizer, {"default": Path(template_file).read_text("utf-8")}, files.names)
@@ -167,6 +169,17 @@ def load(path: str, template_file: str | None = None) -> ChatTokenizer:
     files.tokenizer.no_truncation()
     files.tokenizer.no_padding()
     return ChatTokenizer(files, path)
+
+
+def _looks_like_a_path(path: str) -> bool:
+    return path.startswith((".", "~")) or Path(path).is_absolute() or Path(path).exists()
+
+
+def _download(model: str) -> Path:
+    """Fetch the tokenizer's files of a model, and not its weights; return their folder."""
+    from huggingface_hub import snapshot_download
+
+    return Path(snapshot_download(model, allow_patterns=list(_FILES)))
 
 
 def _read_folder(folder: Path) -> TokenizerFiles:

@@ -38,7 +38,7 @@ class Assembler:
         for name, model in self._models.items():
             key = (model.tokenizer, model.chat_template)
             if key not in loaded:
-                loaded[key] = load(*key)
+                loaded[key] = load(*key, local_files_only=model.local_files_only)
             self._tokenizers[name] = loaded[key]
 
     def configure(self, settings: AssemblerConfig) -> None:

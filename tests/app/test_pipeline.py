@@ -41,7 +41,6 @@ def test_the_announced_pages_are_there(baton, path):
     assert baton.http.get(path).status_code == 200
 
 
-@pytest.mark.timeout(400)
 @pytest.mark.parametrize(
     ("sent", "echoed"), [("abc", "abc"), ("a b", r"req-\w+"), ("x" * 999, r"req-\w+"), (None, r"req-\w+")]
 )
@@ -51,6 +50,7 @@ def test_a_reply_carries_one_request_id(baton, sent, echoed):
     assert re.fullmatch(echoed, found)
 
 
+@pytest.mark.timeout(400)
 def test_a_nearly_full_window_is_answered(baton):
     body = {"model": MODEL, "max_tokens": 4, "rag": {"enabled": False}, "timeout_seconds": 300}
     body["messages"] = [{"role": "user", "content": "ant " * 7900}]
@@ -201,11 +201,24 @@ def test_prompts_are_in_no_log(baton):
     assert subprocess.run(["grep", "-rl", "gateway", logs], capture_output=True, text=True).stdout
 
 
+def test_a_callers_mistake_leaves_no_traceback_in_the_log(baton):
+    name = "no-such-quagga"
+    asked = baton.chat("hi", model="default", rag={"collection": name, "enabled": True})
+    dropped = baton.http.delete(f"/v1/collections/{name}")
+    assert (asked.status_code, dropped.status_code) == (404, 404)
+    baton.chat("hi", model="default")  # whatever the stages had to log comes before its end
+    found = subprocess.run(["grep", "-rl", name, "/tmp/ray/session_latest/logs"], capture_output=True, text=True)
+    assert found.stdout == ""
+
+
 def test_completions_embeddings_and_generate(baton):
     completion = baton.http.post("/v1/completions", json={"model": MODEL, "prompt": "Once upon", "max_tokens": 4})
     assert completion.json()["choices"][0]["text"]
-    vectors = baton.http.post("/v1/embeddings", json={"model": "embedder", "input": ["a", "b"]}).json()["data"]
-    assert [len(row["embedding"]) for row in vectors] == [384, 384]
+    embedded = baton.http.post("/v1/embeddings", json={"model": "embedder", "input": ["a", "b"]}).json()
+    assert [len(row["embedding"]) for row in embedded["data"]] == [384, 384]
+    assert embedded["usage"]["prompt_tokens"] == embedded["usage"]["total_tokens"] > 0
+    long = baton.http.post("/v1/embeddings", json={"model": "embedder", "input": "zebra " * 2000})
+    assert (long.status_code, long.json()["error"]["code"]) == (400, "context_length_exceeded")
     generated = baton.http.post("/generate", json={"prompt": "What is a profile?", "max_tokens": 16}).json()
     assert generated["status"]
     assert generated["text"]

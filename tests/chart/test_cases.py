@@ -267,7 +267,7 @@ def test_placement_reaches_the_head_and_the_group(chart):
 
 def test_no_namespace_is_fixed(chart):
     text = "\n".join(chart.text(CPU, namespace="other-ns").values())
-    found = set(re.findall(r"(?m)^\s*namespace: *(\S+)", text)) | set(re.findall(r"-svc\.([a-z-]+)\.svc", text))
+    found = set(re.findall(r'(?m)^\s*namespace: *"?([^"\s]+)', text)) | set(re.findall(r"-svc\.([a-z-]+)\.svc", text))
     assert found == {"other-ns"}
 
 
@@ -329,3 +329,61 @@ def test_shared_memory_holds_the_object_store(chart):
         store = int(group["rayStartParams"]["object-store-memory"])
         size = volume["emptyDir"]["sizeLimit"]
         assert store < int(size[:-2]) * {"Mi": 2**20, "Gi": 2**30}[size[-2:]]
+
+
+# --- C10: replicas ---------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("given", "first"), [({"min_replicas": 0, "max_replicas": 1}, 1), ({"max_replicas": 1}, 1)])
+def test_an_idle_model_may_go(chart, given, first):
+    values = merged(CPU, {})
+    values["models"]["smollm2"]["options"] = {
+        "max_ongoing_requests": 32,
+        "autoscaling_config": {**given, "downscale_to_zero_delay_s": 60},
+    }
+    (deployment,) = application(chart.objects(values), "model-smollm2")["deployments"]
+    found = deployment["autoscaling_config"]
+    assert (found["min_replicas"], found["initial_replicas"]) == (given.get("min_replicas", 1), first)
+    assert found["downscale_to_zero_delay_s"] == 60
+
+
+# --- C13, C14: engines over several pods, and without a network -------------------------------------------------------
+
+
+def test_an_engine_may_span_pods_where_it_says_so(chart):
+    values = shape_values("h100-multinode")
+    values["models"]["llama"]["engine"]["engine_kwargs"] = {"tensor_parallel_size": 8, "max_model_len": 4096}
+    values["workerGroups"][0]["gpus"] = 4
+    model = application(chart.objects(values), "model-llama")
+    assert model["args"]["placement_group_config"]["strategy"] == "PACK"
+    assert model["runtime_env"]["env_vars"]["NCCL_SOCKET_IFNAME"] == "eth0"
+
+
+def test_offline_pods_never_ask_a_hub(chart):
+    objects = chart.objects(shape_values("air-gapped"))
+    for spec in pod_specs(objects):
+        env = environment(spec["containers"][0])
+        assert env["HF_HUB_OFFLINE"] == env["TRANSFORMERS_OFFLINE"] == "1"
+    (policy,) = of_kind(objects, "NetworkPolicy")
+    assert len(policy["spec"]["egress"]) == 2  # the release itself and DNS
+    mirrored = render(chart, {"modelCache": {"offline": False, "mirror": "http://mirror"}})
+    assert environment(groups(mirrored)[0]["template"]["spec"]["containers"][0])["HF_ENDPOINT"] == "http://mirror"
+    for shape, local in (("air-gapped", True), ("single-gpu", False)):
+        served = application(chart.objects(shape_values(shape)), "pipeline")["args"]["models"]["llama"]
+        assert served["localFilesOnly"] is local
+
+
+def test_a_name_that_yaml_reads_as_something_else_stays_a_name(chart):
+    values = merged(CPU, {"fullnameOverride": "no", "nameOverride": "7", "serviceAccount": {"name": "true"}})
+    values["workerGroups"][0]["name"] = "on"
+    objects = chart.objects(values, name="1e3", namespace="null")
+    for found in objects:
+        metadata = found["metadata"]
+        assert metadata["name"].startswith("no") or metadata["name"] == "true"
+        assert metadata["namespace"] == "null"
+        assert metadata["labels"]["app.kubernetes.io/instance"] == "1e3"
+    (_, group) = groups(objects)
+    assert group["groupName"] == "on"
+    assert group["template"]["metadata"]["labels"]["app.kubernetes.io/component"] == "on"
+    for spec in pod_specs(objects):
+        assert spec["serviceAccountName"] == "true"

@@ -8,9 +8,10 @@ import subprocess
 import pytest
 import yaml
 
+from app.config.chart.pods import WorkerGroup
 from app.config.chart.values import ChartValues
 from app.errors import ConfigError
-from scripts import chart_files, chart_values, manifests
+from scripts import chart_files, chart_rows, manifests
 from scripts.helm_render import CHART, SHAPES, shape_values
 
 VALUES = (CHART / "values.yaml").read_text()
@@ -41,11 +42,11 @@ def test_every_key_has_a_comment_above_it():
             inside_group = True
         if key and not (inside_group and line.startswith("  - {")):
             assert lines[number - 1].lstrip(" -").startswith("#"), f"values.yaml:{number + 1}: {line}"
-    assert all(row.description for row in chart_values.rows(ChartValues()))
+    assert all(row.description for row in chart_rows.rows(ChartValues()))
 
 
 def test_every_value_stands_in_a_group():
-    assert chart_values.unread() == set()
+    assert chart_rows.unread() == set()
 
 
 #: Handed through whole: the applications read what is inside.
@@ -53,8 +54,8 @@ VERBATIM = ("settings", "pipeline", "models")
 
 
 def test_every_value_has_a_reader():
-    rows = [row for row in chart_values.rows(ChartValues()) if row.path[0] not in VERBATIM]
-    group = chart_values.rows(chart_values.WorkerGroup(name="x"))
+    rows = [row for row in chart_rows.rows(ChartValues()) if row.path[0] not in VERBATIM]
+    group = chart_rows.rows(WorkerGroup(name="x"))
     keys = {row.path[-1] for row in [*rows, *group] if not row.nested}
     # The Service account's and incremental upgrade's blocks are written out whole.
     whole = {"requests", "limits", "key", "maxSurgePercent", "stepSizePercent", "intervalSeconds"}

@@ -59,6 +59,11 @@ def test_budgets_keep_the_head_and_most_of_each_group(chart):
         assert budget["spec"]["selector"]["matchLabels"].items() <= group["template"]["metadata"]["labels"].items()
 
 
+def test_a_head_that_may_be_lost_has_no_budget(chart):
+    budgets = of_kind(chart.objects(shape_values("ha")), "PodDisruptionBudget")
+    assert {budget["metadata"]["name"] for budget in budgets} == {"baton-gpu-workers", "baton-cpu-workers"}
+
+
 def test_a_policy_lets_in_the_release_the_operator_and_who_is_named(chart):
     people = [{"namespaceSelector": {"matchLabels": {"team": "search"}}}]
     change = {"networkPolicy": {"enabled": True, "egress": True, "gatewayFrom": people, "metricsFrom": people}}
@@ -168,7 +173,16 @@ def test_a_collections_job_runs_again_when_what_it_does_changes(chart):
         return [job["metadata"]["name"] for job in of_kind(render(chart, change), "Job")]
 
     assert names({}) == names({"settings": {"limits": {"maxN": 2}}})
+    assert names({}) == names({"upgrade": {"drainSeconds": 30}})
     assert names({}) != names({"pipeline": {"chunking": {"sizeTokens": 64}}})
+
+
+@pytest.mark.parametrize("change", [{"env": {"A": "b"}}, {"image": {"tag": "new"}}, {"security": {"runAsUser": 1001}}])
+def test_no_job_is_changed_under_its_name(chart, change):
+    """Kubernetes refuses a change of a Job, and with it the upgrade."""
+    before = {job["metadata"]["name"]: job["spec"] for job in of_kind(render(chart, {}), "Job")}
+    after = {job["metadata"]["name"]: job["spec"] for job in of_kind(render(chart, change), "Job")}
+    assert not before.keys() & after.keys()
 
 
 def test_extra_objects_are_maps_or_templates(chart):

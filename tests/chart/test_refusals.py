@@ -99,6 +99,11 @@ WRONG = {
     ),
     # --- models and profiles
     "no model id": (model(engine={"model_loading_config": {"model_id": None}}), f"{MODEL}.engine", "model_id"),
+    "weights in a bucket": (
+        model(engine={"model_loading_config": {"model_source": "s3://bucket/model"}}),
+        f"{MODEL}.tokenizer",
+        "name a folder",
+    ),
     "window": (model(contextTokens=16384), "contextTokens is 16384", "8192"),
     "unknown model": ({"settings": {"profiles": {"default": {"model": "gpt"}}}}, "names gpt", "smollm2"),
     "unknown default profile": ({"settings": {"defaultProfile": "best"}}, "names best"),
@@ -225,6 +230,11 @@ WRONG = {
     ),
     "offline and an embedder (C14)": ({"pipeline": {"embedder": {"source": "BAAI/bge-m3"}}}, "embedder", "BAAI/bge-m3"),
     # --- the way in
+    "egress without the API": (
+        {"networkPolicy": {"enabled": True, "egress": True}, "autoscaling": {"enabled": True}},
+        "autoscaler",
+        "networkPolicy.egressTo",
+    ),
     "TLS without host": ({"gateway": {"ingress": {"enabled": True, "tlsSecret": "x"}}}, "gateway.ingress.host"),
     "route without gateway": ({"gateway": {"httpRoute": {"enabled": True}}}, "parentRefs", "gateway.create"),
     "gateway without class": (

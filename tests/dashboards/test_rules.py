@@ -59,6 +59,7 @@ def _file(folder, name, case, series, firing):
     return str(path)
 
 
+@pytest.mark.timeout(400)
 @pytest.mark.parametrize("firing", [True, False])
 def test_every_alert_fires_in_its_case_and_is_silent_in_the_other(tmp_path, firing):
     names = [_file(tmp_path, name, case, case.fires if firing else case.silent, firing) for name, case in CASES.items()]

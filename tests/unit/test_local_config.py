@@ -167,3 +167,50 @@ def test_the_environment_of_an_engine_stays_text(tmp_path):
 def test_an_unreadable_file_is_named(tmp_path):
     with pytest.raises(ConfigError, match=r"none\.yaml"):
         load(tmp_path / "none.yaml", tmp_path)
+
+
+def test_options_of_deployments_are_overrides_that_change_in_place(tmp_path):
+    raw = yaml.safe_load(LOCAL.read_text())
+    raw["pipeline"]["stages"]["retriever"]["options"] = {"num_replicas": 2, "ray_actor_options": {"num_cpus": 0.5}}
+    pipeline = application(LocalConfig.parse(raw, "local"), "pipeline")
+    assert [stage["options"] for stage in pipeline["args"]["stages"].values()] == [{}] * 5
+    retriever = next(found for found in pipeline["deployments"] if found["name"] == "retriever")
+    assert retriever["num_replicas"] == 2
+    assert retriever["ray_actor_options"] == {"num_cpus": 0.5}
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"max_concurrent_queries": 4}, "max_concurrent_queries is deprecated in Ray: use max_ongoing_requests"),
+        ({"autoscaling_config": {"smoothing_factor": 2}}, "use upscaling_factor and downscaling_factor"),
+        ({"autoscaling_config": {"metrics_interval_s": 1}}, "RAY_SERVE_HANDLE_AUTOSCALING_METRIC_PUSH_INTERVAL_S"),
+        ({"num_replica": 2}, "num_replica"),
+        ({"num_replicas": 1, "autoscaling_config": {}}, "exclude each other"),
+        ({"ray_actor_options": {"num_cpu": 1}}, "ray_actor_options.num_cpu"),
+    ],
+)
+def test_options_that_ray_would_drop_are_refused(options, words):
+    raw = yaml.safe_load(LOCAL.read_text())
+    raw["models"][0]["options"] = options
+    with pytest.raises(ConfigError) as refused:
+        LocalConfig.parse(raw, "local")
+    assert words in str(refused.value)
+
+
+def test_autoscaling_has_defaults():
+    raw = yaml.safe_load(LOCAL.read_text())
+    raw["models"][0]["options"] = {"autoscaling_config": {"max_replicas": 3}}
+    (deployment,) = application(LocalConfig.parse(raw, "local"), "model-smollm2")["deployments"]
+    found = deployment["autoscaling_config"]
+    assert (found["min_replicas"], found["initial_replicas"], found["max_replicas"]) == (1, 2, 3)
+    assert (found["upscale_delay_s"], found["downscale_delay_s"]) == (30, 300)
+    assert (found["upscaling_factor"], found["downscaling_factor"]) == (1.5, 0.7)
+
+
+@pytest.mark.parametrize(("least", "most", "first"), [(1, 10, 2), (0, 1, 1), (4, 8, 4), (0, 4, 2)])
+def test_the_first_number_of_replicas_lies_between_the_bounds(least, most, first):
+    raw = yaml.safe_load(LOCAL.read_text())
+    raw["models"][0]["options"] = {"autoscaling_config": {"min_replicas": least, "max_replicas": most}}
+    (deployment,) = application(LocalConfig.parse(raw, "local"), "model-smollm2")["deployments"]
+    assert deployment["autoscaling_config"]["initial_replicas"] == first

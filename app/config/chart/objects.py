@@ -158,7 +158,7 @@ class DisruptionValues(Config):
     """Keeps voluntary evictions away from pods that serve."""
 
     enabled: bool = False
-    """Whether there are budgets: for the head, and for each worker group."""
+    """Whether there are budgets: for each worker group, and for the head unless gcsFaultTolerance survives its loss."""
     max_unavailable: Annotated[int, Field(ge=0)] = 1
     """Pods of a worker group that may be evicted at once."""
 

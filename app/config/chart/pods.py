@@ -215,7 +215,8 @@ class IndexValues(Config):
     """Where a LanceDB index lies that `pipeline.store.uri` names by a path. Other stores need none of it."""
 
     kind: Literal["claim", "pod"] = "claim"
-    """`claim`: a volume that outlives the pods. `pod`: the pod's own disk, gone with the pod."""
+    """`claim`: a volume that outlives the pods, writable for security.runAsUser or fsGroup. `pod`: the pod's own disk,
+    gone with the pod."""
     mount_path: str = Field(default="/data", pattern=r"^/.+")
     """Where it is mounted."""
     claim: ClaimValues = ClaimValues()

@@ -32,7 +32,10 @@ def serve_config(values: ChartValues) -> dict[str, Any]:
 def pipeline_shape(values: ChartValues) -> PipelineShape:
     """Return the pipeline's shape with its models, pinned to the nodes that mount the index."""
     raw = values.pipeline.model_dump(mode="json", by_alias=True)
-    raw["models"] = {name: _served(name, model).model_dump(by_alias=True) for name, model in values.models.items()}
+    raw["models"] = {
+        name: _served(name, model, values.model_cache.offline).model_dump(by_alias=True)
+        for name, model in values.models.items()
+    }
     if has_mounted_index(values):
         stages = raw["stages"]
         holder = stages["retriever"] if stages["retriever"]["placement"] == "deployment" else stages["gateway"]
@@ -46,12 +49,13 @@ def has_mounted_index(values: ChartValues) -> bool:
     return store.kind == "lancedb" and "://" not in store.uri
 
 
-def _served(name: str, model: ModelValues) -> ServedModel:
+def _served(name: str, model: ModelValues, offline: bool) -> ServedModel:
     loading = model.engine.get("model_loading_config", {})
     window = model.engine.get("engine_kwargs", {}).get("max_model_len")
     return ServedModel(
         application=f"model-{name}",
         tokenizer=model.tokenizer or loading.get("model_source") or loading.get("model_id", ""),
+        local_files_only=offline,
         chat_template=model.chat_template,
         context_tokens=model.context_tokens or window or 8192,
         tools=model.tools,

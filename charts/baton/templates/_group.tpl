@@ -17,7 +17,7 @@ template:
   metadata:
     labels:
       {{- include "baton.selectorLabels" $root | nindent 6 }}
-      app.kubernetes.io/component: {{ $component }}
+      app.kubernetes.io/component: {{ $component | quote }}
       {{- with $pod.podLabels }}
       {{- toYaml . | nindent 6 }}
       {{- end }}
@@ -26,7 +26,7 @@ template:
       {{- toYaml . | nindent 6 }}
     {{- end }}
   spec:
-    serviceAccountName: {{ include "baton.serviceAccountName" (list $root $values) }}
+    serviceAccountName: {{ include "baton.serviceAccountName" (list $root $values) | quote }}
     automountServiceAccountToken: {{ and (eq $component "head") $values.autoscaling.enabled }}
     enableServiceLinks: false
     terminationGracePeriodSeconds: {{ $values.upgrade.terminationGracePeriodSeconds }}
@@ -37,10 +37,10 @@ template:
       {{- toYaml . | nindent 6 }}
     {{- end }}
     {{- with $pod.priorityClassName }}
-    priorityClassName: {{ . }}
+    priorityClassName: {{ . | quote }}
     {{- end }}
     {{- with $pod.runtimeClassName }}
-    runtimeClassName: {{ . }}
+    runtimeClassName: {{ . | quote }}
     {{- end }}
     {{- with $pod.nodeSelector }}
     nodeSelector:

@@ -1,9 +1,11 @@
-{{/* Pods beside the Ray cluster that run a command of the image: (list root values name command resources). */}}
+{{/* Pods beside the Ray cluster that run a command of the image. */}}
+
+{{/* (list root values restartPolicy account): what they have in common; `account` in place of the release's, with a token. */}}
 {{- define "baton.commandPod" -}}
 {{- $root := index . 0 -}}{{- $values := index . 1 -}}
-restartPolicy: {{ index . 5 | default "OnFailure" }}
-serviceAccountName: {{ index . 6 | default (include "baton.serviceAccountName" (list $root $values)) }}
-automountServiceAccountToken: {{ not (empty (index . 6)) }}
+restartPolicy: {{ index . 2 }}
+serviceAccountName: {{ index . 3 | default (include "baton.serviceAccountName" (list $root $values)) | quote }}
+automountServiceAccountToken: {{ not (empty (index . 3)) }}
 enableServiceLinks: false
 securityContext:
   {{- include "baton.podSecurityContext" $values | nindent 2 }}
@@ -27,4 +29,54 @@ securityContext:
   {{- include "baton.securityContext" (list $values list) | nindent 2 }}
 resources:
   {{- toYaml (index . 4) | nindent 2 }}
+{{- end -}}
+
+{{/* (list root values name collection) */}}
+{{- define "baton.collectionPod" -}}
+{{- $root := index . 0 -}}{{- $values := index . 1 -}}{{- $collection := index . 3 -}}
+{{- $patience := $values.upgrade.initializingTimeoutSeconds | default 7200 | toString -}}
+{{- $command := list "python" "-m" "app.ops.ingest" "--url" (include "baton.url" $root) "--wait-seconds" $patience
+  "--collection" (index . 2) $collection.path -}}
+{{- $resources := dict "requests" (dict "cpu" "100m" "memory" "256Mi") "limits" (dict "memory" "2Gi") -}}
+{{ include "baton.commandPod" (list $root $values "OnFailure" "") }}
+containers:
+  - {{ include "baton.commandContainer" (list $root $values "index" $command $resources) | nindent 4 | trim }}
+    volumeMounts:
+      - {name: tmp, mountPath: /tmp}
+      {{- if $collection.volume }}
+      - {name: documents, mountPath: {{ $collection.mountPath | quote }}, readOnly: true}
+      {{- end }}
+volumes:
+  - name: tmp
+    emptyDir: {}
+  {{- with $collection.volume }}
+  - name: documents
+    {{- toYaml . | nindent 4 }}
+  {{- end }}
+{{- end -}}
+
+{{/* (list root values) */}}
+{{- define "baton.preloadPod" -}}
+{{- $root := index . 0 -}}{{- $values := index . 1 -}}{{- $cache := $values.modelCache -}}
+{{- $wanted := append $cache.preload.models $values.pipeline.embedder.source -}}
+{{- range $name, $model := $values.models -}}
+{{- $source := $model.engine.model_loading_config.model_source -}}
+{{- $wanted = concat $wanted (list $model.tokenizer (kindIs "string" $source | ternary $source "")) -}}
+{{- end -}}
+{{- $ids := list -}}
+{{- range $wanted -}}
+{{- if regexMatch "^[A-Za-z0-9][-._A-Za-z0-9]*/[-._A-Za-z0-9]+$" . -}}{{- $ids = append $ids . -}}{{- end -}}
+{{- end -}}
+{{- $command := concat (list "python" "-m" "app.ops.preload") ($ids | uniq | sortAlpha) -}}
+{{ include "baton.commandPod" (list $root $values "OnFailure" "") }}
+containers:
+  - {{ include "baton.commandContainer" (list $root $values "preload" $command $cache.preload.resources) | nindent 4 | trim }}
+    volumeMounts:
+      - {name: tmp, mountPath: /tmp}
+      - {name: models, mountPath: {{ $cache.mountPath | quote }}}
+volumes:
+  - name: tmp
+    emptyDir: {}
+  - name: models
+    {{- include "baton.cacheVolume" (list $root $values) | nindent 4 }}
 {{- end -}}

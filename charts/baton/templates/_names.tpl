@@ -16,8 +16,8 @@
 
 {{/* Labels that select, and the only ones on the Ray cluster's pods: they never change with the chart (case C01). */}}
 {{- define "baton.selectorLabels" -}}
-app.kubernetes.io/name: {{ include "baton.name" . | trunc 63 | trimSuffix "-" }}
-app.kubernetes.io/instance: {{ .Release.Name }}
+app.kubernetes.io/name: {{ include "baton.name" . | trunc 63 | trimSuffix "-" | quote }}
+app.kubernetes.io/instance: {{ .Release.Name | quote }}
 {{- end -}}
 
 {{- define "baton.labels" -}}
@@ -30,12 +30,12 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" | 
 {{- end }}
 {{- end -}}
 
-{{/* The metadata of an object beside the Ray cluster: (list root suffix annotations). */}}
+{{/* The metadata of an object: (list root suffix annotations), and a name of its own where it has one. */}}
 {{- define "baton.metadata" -}}
 {{- $root := index . 0 -}}
 {{- $annotations := include "baton.filled" (list (index . 2) ($root.Values.commonAnnotations | default dict)) | fromJson -}}
-name: {{ include "baton.fullname" $root }}{{ with index . 1 }}-{{ . }}{{ end }}
-namespace: {{ $root.Release.Namespace }}
+name: {{ (gt (len .) 3) | ternary (last .) (print (include "baton.fullname" $root) (empty (index . 1) | ternary "" "-") (index . 1)) | quote }}
+namespace: {{ $root.Release.Namespace | quote }}
 labels:
   {{- include "baton.labels" $root | nindent 2 }}
 {{- with $annotations }}

@@ -23,7 +23,7 @@ capabilities:
   {{- end }}
 {{- end -}}
 
-{{/* (list values pod): the environment as a sorted list. */}}
+{{/* (list values pod): the environment as a sorted list. A pod beside the cluster (an empty `pod`) runs no Ray. */}}
 {{- define "baton.env" -}}
 {{- $values := index . 0 -}}{{- $pod := index . 1 -}}{{- $cache := $values.modelCache -}}
 {{- $env := deepCopy $values.environment -}}
@@ -37,7 +37,9 @@ capabilities:
 {{- range $name, $value := $pod.env -}}{{- $_ := set $env $name $value -}}{{- end -}}
 {{- $list := list -}}
 {{- range $name := keys $env | sortAlpha -}}
+{{- if or $pod (not (hasPrefix "RAY_" $name)) -}}
 {{- $list = append $list (dict "name" $name "value" (get $env $name)) -}}
+{{- end -}}
 {{- end -}}
 {{- range $name := keys $values.secretEnv | sortAlpha -}}
 {{- $list = append $list (dict "name" $name "valueFrom" (dict "secretKeyRef" (get $values.secretEnv $name))) -}}
@@ -55,10 +57,10 @@ capabilities:
 - {name: shared-mem, mountPath: /dev/shm}
 - {name: tmp, mountPath: /tmp}
 {{- if include "baton.mountsIndex" (list $values $pod) }}
-- {name: index, mountPath: {{ $values.index.mountPath }}}
+- {name: index, mountPath: {{ $values.index.mountPath | quote }}}
 {{- end }}
 {{- if ne $values.modelCache.kind "none" }}
-- {name: models, mountPath: {{ $values.modelCache.mountPath }}{{ if eq $values.modelCache.kind "image" }}, readOnly: true{{ end }}}
+- {name: models, mountPath: {{ $values.modelCache.mountPath | quote }}{{ if eq $values.modelCache.kind "image" }}, readOnly: true{{ end }}}
 {{- end }}
 {{- with $pod.volumeMounts }}
 {{ toYaml . }}
@@ -69,7 +71,7 @@ capabilities:
 {{- define "baton.cacheVolume" -}}
 {{- $cache := (index . 1).modelCache -}}
 {{- if eq $cache.kind "claim" -}}
-persistentVolumeClaim: {claimName: {{ $cache.claim.existing | default (printf "%s-models" (include "baton.fullname" (index . 0))) }}}
+persistentVolumeClaim: {claimName: {{ $cache.claim.existing | default (printf "%s-models" (include "baton.fullname" (index . 0))) | quote }}}
 {{- else if eq $cache.kind "hostPath" -}}
 hostPath: {path: {{ $cache.hostPath | quote }}, type: Directory}
 {{- else -}}
@@ -86,7 +88,7 @@ image: {reference: {{ $cache.image.reference | quote }}, pullPolicy: {{ $cache.i
 {{- if include "baton.mountsIndex" (list $values $pod) }}
 - name: index
   {{- if eq $values.index.kind "claim" }}
-  persistentVolumeClaim: {claimName: {{ $values.index.claim.existing | default (printf "%s-index" (include "baton.fullname" $root)) }}}
+  persistentVolumeClaim: {claimName: {{ $values.index.claim.existing | default (printf "%s-index" (include "baton.fullname" $root)) | quote }}}
   {{- else }}
   emptyDir: {}
   {{- end }}

@@ -50,7 +50,7 @@ It is JSON inside YAML: every string is quoted, so no reader takes "no", "1e5" o
 {{- range $name, $stage := $args.stages -}}{{- $_ := set $stage "options" dict -}}{{- end -}}
 {{- $served := dict -}}{{- $known := dict -}}
 {{- range $name, $model := $values.models -}}
-{{- $_ := set $served $name (omit $model "engine" "env" "options" | merge (dict "application" (printf "model-%s" $name))) -}}
+{{- $_ := set $served $name (omit $model "engine" "env" "options" | merge (dict "application" (printf "model-%s" $name) "localFilesOnly" $values.modelCache.offline)) -}}
 {{- with include "baton.capacity" $model.options -}}{{- $_ := set $known $name (int .) -}}{{- end -}}
 {{- end -}}
 {{- $_ := set $args "models" $served -}}

@@ -107,7 +107,10 @@ What a schema cannot say: values that do not fit together end the render with se
 {{- end -}}
 
 {{- define "baton.check.gateway" -}}
-{{- $gateway := (index . 1).gateway -}}
+{{- $values := index . 1 -}}{{- $gateway := $values.gateway -}}
+{{- if and $values.networkPolicy.egress $values.autoscaling.enabled (not $values.networkPolicy.egressTo) }}
+- networkPolicy.egress cuts Ray's autoscaler off the Kubernetes API: allow it in networkPolicy.egressTo, or turn autoscaling off.
+{{- end -}}
 {{- if and $gateway.ingress.tlsSecret (not $gateway.ingress.host) }}
 - gateway.ingress.tlsSecret needs gateway.ingress.host, the name that the certificate is for.
 {{- end -}}

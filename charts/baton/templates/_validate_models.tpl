@@ -62,6 +62,9 @@
 {{- if and $kwargs.max_model_len (gt (int $model.contextTokens) (int $kwargs.max_model_len)) }}
 - {{ $place }}.contextTokens is {{ $model.contextTokens }}, over the engine's max_model_len of {{ $kwargs.max_model_len }}: lower the first, or leave it out.
 {{- end -}}
+{{- if contains "://" $model.tokenizer }}
+- {{ $place }}.tokenizer would be {{ $model.tokenizer }}, which only the engine reads: name a folder, or an id of the hub, as {{ $place }}.tokenizer.
+{{- end -}}
 {{- $tensor := $kwargs.tensor_parallel_size | default 1 | int -}}
 {{- if not (has $tensor (list 1 2 4 8 16 32 64)) }}
 - {{ $place }}.engine.engine_kwargs.tensor_parallel_size is {{ $tensor }}, and a model's attention heads (32, 64, …) are not divided by it: use 1, 2, 4, 8 or 16.

@@ -25,12 +25,16 @@ taken or left as a whole: a limit that somebody left out is meant to be none.
 {{/* (list options defaults fallback): a deployment's options with autoscaling filled in; `fallback`: given where none is. */}}
 {{- define "baton.options" -}}
 {{- $options := deepCopy (index . 0) -}}
-{{- $defaults := index . 1 -}}
+{{- if and (index . 2) (not (hasKey $options "num_replicas")) (not (hasKey $options "autoscaling_config")) -}}
+{{- $_ := set $options "autoscaling_config" dict -}}
+{{- end -}}
 {{- if hasKey $options "autoscaling_config" -}}
 {{- $given := kindIs "map" $options.autoscaling_config | ternary $options.autoscaling_config dict -}}
-{{- $_ := set $options "autoscaling_config" (include "baton.filled" (list $defaults $given) | fromJson) -}}
-{{- else if and (index . 2) (not (hasKey $options "num_replicas")) -}}
-{{- $_ := set $options "autoscaling_config" $defaults -}}
+{{- $filled := include "baton.filled" (list (index . 1) $given) | fromJson -}}
+{{- if kindIs "invalid" $filled.initial_replicas -}}
+{{- $_ := set $filled "initial_replicas" (min (max 2 (int $filled.min_replicas)) (int $filled.max_replicas)) -}}
+{{- end -}}
+{{- $_ := set $options "autoscaling_config" $filled -}}
 {{- end -}}
 {{- toJson $options -}}
 {{- end -}}

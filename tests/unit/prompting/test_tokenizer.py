@@ -106,3 +106,27 @@ def test_a_lone_surrogate_is_replaced_before_the_tokenizer_sees_it(tmp_path):
     tokenizer = load(write_model(tmp_path))
 
     assert tokenizer.neutraliser.clean(json.loads('"a\\ud800b"')) == "a\ufffdb"
+
+
+def test_the_files_of_an_id_are_fetched_where_that_is_allowed(tmp_path, monkeypatch):
+    folder = write_model(tmp_path / "model")
+    asked = []
+
+    def download(model, allow_patterns):
+        asked.append((model, "*.safetensors" in allow_patterns))
+        return folder
+
+    monkeypatch.setattr("huggingface_hub.snapshot_download", download)
+    assert load("org/model", local_files_only=False).render(HELLO)
+    assert asked == [("org/model", False)]
+    assert load(folder, local_files_only=False).render(HELLO)
+    assert len(asked) == 1, "a folder is no id"
+
+
+def test_an_id_that_cannot_be_fetched_is_named(monkeypatch):
+    def download(model, allow_patterns):
+        raise OSError("no route")
+
+    monkeypatch.setattr("huggingface_hub.snapshot_download", download)
+    with pytest.raises(ConfigError, match=r"no tokenizer could be loaded from 'org/model': 'OSError: no route'"):
+        load("org/model", local_files_only=False)
