@@ -13,6 +13,8 @@ from dashboards.slos import SLOS, WINDOWS
 _BANNER = "# Written by `make generate` from dashboards/; change that, not this file.\n"
 #: The chart puts the address of the runbook in its place.
 RUNBOOK = "docs/runbook.md"
+#: Paths of boards on Grafana; the chart puts its address before them.
+BOARDS = "/d/"
 _SLOW_WINDOWS = ("1d", "3d")
 _QUEUES = "ray_baton_queued|ray_serve_deployment_queued_queries|ray_vllm_num_requests_waiting"
 
@@ -72,7 +74,7 @@ def _alert(alert: Alert) -> dict[str, Any]:
             "summary": alert.summary,
             "description": alert.description,
             "runbook_url": f"{RUNBOOK}#{alert.name.lower()}",
-            "dashboard": alert.board,
+            "dashboard_url": f"{BOARDS}{alert.board}?var-namespace={{{{ $labels.namespace }}}}",
         },
     }
 

@@ -56,7 +56,13 @@ def test_rules_are_the_tested_ones_with_the_release_put_in(chart):
     (rule,) = of_kind(render(chart, namespace="baton"), "PrometheusRule")
     assert rule["spec"] == yaml.safe_load(tested)
     (rule,) = of_kind(
-        render(chart, {"runbookUrl": "https://example.org/r"}, name="shop", namespace="x"), "PrometheusRule"
+        render(
+            chart,
+            {"runbookUrl": "https://example.org/r", "grafanaUrl": "https://example.org/g/"},
+            name="shop",
+            namespace="x",
+        ),
+        "PrometheusRule",
     )
     text = yaml.safe_dump(rule["spec"], width=10_000)
     for left in ('namespace="baton"', 'job="baton-metrics"', '=~"baton-', "docs/runbook.md"):
@@ -64,6 +70,7 @@ def test_rules_are_the_tested_ones_with_the_release_put_in(chart):
         assert left not in text
     assert 'namespace="x",job="shop-baton-metrics"' in text
     assert "https://example.org/r#batonerrorrate" in text
+    assert "https://example.org/g/d/baton-overview?" in text
 
 
 def test_boards_are_for_the_sidecar(chart):

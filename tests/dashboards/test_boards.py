@@ -1,6 +1,7 @@
 """The committed boards: readable, alike, and linked."""
 
 import itertools
+import re
 
 import pytest
 
@@ -61,7 +62,8 @@ def test_boards_link_to_each_other_and_to_the_alerts(board):
 
 
 def test_every_alert_names_a_board_that_is_there():
-    named = {rule["annotations"]["dashboard"] for rule in names.rules() if "alert" in rule}
+    urls = [rule["annotations"]["dashboard_url"] for rule in names.rules() if "alert" in rule]
+    named = {re.match(r"/d/([\w-]+)\?", url)[1] for url in urls}
     assert named <= BOARDS.keys()
 
 

@@ -71,7 +71,7 @@ def test_every_alert_says_what_it_means_and_where_to_read_on(name):
     alert = ALERTS[name]
     runbook = (ROOT / "docs" / "runbook.md").read_text()
     assert alert["labels"]["severity"] in {"critical", "warning"}
-    assert alert["annotations"].keys() == {"summary", "description", "runbook_url", "dashboard"}
+    assert alert["annotations"].keys() == {"summary", "description", "runbook_url", "dashboard_url"}
     assert alert["annotations"]["runbook_url"] == f"docs/runbook.md#{name.lower()}"
     assert f"\n## {name}\n" in runbook
 

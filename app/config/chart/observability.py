@@ -25,3 +25,5 @@ class ObservabilityValues(Config):
     """Labels that Grafana's sidecar selects boards by."""
     runbook_url: str = ""
     """Where docs/runbook.md can be read, for the links of alerts; empty: its path in the repository."""
+    grafana_url: str = ""
+    """Address of Grafana, for the links from alerts to boards; empty: the boards' paths on it."""
