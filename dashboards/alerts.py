@@ -75,7 +75,8 @@ _PIPELINE = (
         "baton-pipeline",
         ("Pipeline board: which stage's row went up, and which queue.", "Engine board: waiting requests and cache."),
         (
-            "More replicas of the stage that queues (`max_replicas` of its options), or fewer tokens per answer (`settings.limits`).",
+            "Raise `max_replicas` in the options of the stage that queues.",
+            "Let answers be shorter (`settings.limits`).",
         ),
     ),
     Alert(
