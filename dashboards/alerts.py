@@ -74,7 +74,10 @@ _PIPELINE = (
         "The 95th percentile is {{ $value | humanize }} ms, twice that of the last day.",
         "baton-pipeline",
         ("Pipeline board: which stage's row went up, and which queue.", "Engine board: waiting requests and cache."),
-        ("More replicas of the stage that queues (`maxReplicas`), or fewer tokens per answer (`settings.limits`).",),
+        (
+            "Raise `max_replicas` in the options of the stage that queues.",
+            "Let answers be shorter (`settings.limits`).",
+        ),
     ),
     Alert(
         "BatonErrorRate",
@@ -109,7 +112,7 @@ _PIPELINE = (
         "{{ $value | humanize }} requests waited at the least over ten minutes, and their number grows.",
         "baton-pipeline",
         ("Pipeline board: queued requests by stage.", "Engine board: requests waiting in the engine."),
-        ("Raise `maxReplicas` of the stage that queues.", "Where GPUs are short, lower `max_queued_requests`."),
+        ("Raise `max_replicas` of the stage that queues.", "Where GPUs are short, lower `max_queued_requests`."),
     ),
     Alert(
         "BatonGuardrailFailingOpen",
@@ -120,7 +123,7 @@ _PIPELINE = (
         "A rule or classifier could not be evaluated ({{ $labels.direction }}), and the policy lets texts pass then.",
         "baton-pipeline",
         ("The gateway's log names the rule.", "Pipeline board, row guardrail."),
-        ("Mend the classifier; until then set the policy's `onError` to block if texts must not pass unjudged.",),
+        ("Mend the classifier; until then set `onError: fail_closed` of its policy if no text may pass unjudged.",),
     ),
     Alert(
         "BatonConfigRefused",
@@ -228,7 +231,7 @@ _CLUSTER = (
         "{{ $value | humanize1024 }}B of objects lie on disk: hand-offs by reference take a hundred times as long.",
         "baton-cluster",
         ("Cluster board: object store by node.", "Pipeline board: hops by path; `inline` and store paths cost most."),
-        ("Raise the group's object store (`objectStoreMemory`), or the arena's `slots` so that less goes through it.",),
+        ("Raise the group's object store (`objectStore`), or `pipeline.handoff.slots` so that less goes through it.",),
     ),
     Alert(
         "BatonGpuMemoryCreeping",
