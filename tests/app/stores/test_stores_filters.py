@@ -107,7 +107,7 @@ TREES = st.recursive(
 )
 
 
-@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(raw=TREES)
 def test_any_filter_means_the_same_in_every_store(filtered, raw):
     where = parse_filter(raw)

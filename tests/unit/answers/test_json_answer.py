@@ -125,7 +125,7 @@ VALUES = st.recursive(
 
 
 @given(st.dictionaries(st.text(alphabet="ab", max_size=2), VALUES, max_size=3))
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 def test_repair_never_changes_a_value(value):
     text = json.dumps(value, indent=1)
     fenced = f"```json\n{text}\n```"

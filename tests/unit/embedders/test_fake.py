@@ -69,7 +69,7 @@ def test_vectors_are_the_same_in_every_process():
     assert np.allclose(FakeEmbedder(4).encode(["ray"], "query").vectors, [expected], atol=1e-6)
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(st.lists(st.text(max_size=40), max_size=4))
 def test_shapes_norms_and_independence_of_batch_mates(texts):
     encoded = EMBEDDER.encode(texts, "passage", tokens=True)

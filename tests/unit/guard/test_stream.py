@@ -219,7 +219,7 @@ def test_overrides_in_a_stream(text):
 
 @pytest.mark.parametrize("policy", ["terms", "all", "injection"])
 @given(text=TEXTS, cuts=CUTS, each_char=st.booleans())
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=15)
 def test_stream_and_plain_decide_alike(policy, text, cuts, each_char):
     want = plain(policy, text)
     got, gate = stream(policy, list(text) if each_char else split(text, cuts))
@@ -229,7 +229,7 @@ def test_stream_and_plain_decide_alike(policy, text, cuts, each_char):
 
 
 @given(text=TEXTS, cuts=CUTS)
-@settings(max_examples=12, deadline=None)
+@settings(max_examples=12)
 def test_a_stream_is_blocked_where_the_plain_text_is(text, cuts):
     blocked = plain("block", text).action == "block"
     try:
@@ -253,14 +253,14 @@ def visible(policy, pieces):
 
 
 @given(text=TEXTS, cuts=CUTS, each_char=st.booleans())
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=15)
 def test_a_blocked_stream_ends_at_the_same_place_however_it_is_cut(text, cuts, each_char):
     want = visible("block", [text])
     assert visible("block", list(text) if each_char else split(text, cuts)) == want
 
 
 @given(text=TEXTS)
-@settings(max_examples=3, deadline=None)
+@settings(max_examples=3)
 def test_every_single_cut_gives_the_same(text):
     want = plain("all", text).texts[0]
     for cut in range(len(text) + 1):
@@ -283,7 +283,7 @@ def test_without_rules_nothing_is_held_back():
 
 
 @given(text=PLAIN_TEXTS)
-@settings(max_examples=10, deadline=None)
+@settings(max_examples=10)
 def test_no_more_is_held_back_than_the_longest_term(text):
     longest = STAGE.hold_back_chars("terms")
     gate = OutputGate(STAGE.run, "terms")

@@ -80,7 +80,7 @@ def words(text):
     return re.findall(r"\w", text)
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(st.text(st.characters(exclude_categories=["Cs"]) | st.sampled_from("a b。.!\n#中文`"), max_size=400))
 def test_nothing_is_lost_and_no_piece_is_too_large(text):
     pieces = split_text(text, SMALL)
@@ -88,7 +88,7 @@ def test_nothing_is_lost_and_no_piece_is_too_large(text):
     assert all(piece.strip() and estimate_tokens(piece) <= 20 for piece in pieces)
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(st.text(st.sampled_from("ab 。.中\n"), min_size=1, max_size=60).filter(str.strip))
 def test_halving_keeps_every_word_and_ends(text):
     halves = halve(text)

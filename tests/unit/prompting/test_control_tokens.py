@@ -15,7 +15,7 @@ def tokenizer(tmp_path_factory):
 
 
 @given(st.lists(PIECES, max_size=12).map("".join))
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 def test_no_text_is_read_as_a_control_token(tokenizer, text):
     cleaned = tokenizer.neutraliser.clean(text)
 
@@ -24,7 +24,7 @@ def test_no_text_is_read_as_a_control_token(tokenizer, text):
 
 
 @given(st.lists(PIECES, max_size=8).map("".join), st.lists(PIECES, max_size=8).map("".join))
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 def test_turn_marks_of_a_rendered_prompt_are_those_of_its_skeleton(tokenizer, system, question):
     def marks(*contents):
         roles = ("system", "user")

@@ -9,7 +9,7 @@ ENDS = st.sampled_from(["\n", "\r\n", "\r", "\v", "\f", "\x1c", "\x85", "\u2028"
 
 
 @given(st.lists(ENDS, max_size=10).map("".join), st.lists(ENDS, max_size=5).map("".join))
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=50)
 def test_content_cannot_leave_its_quotation(text, source):
     block = passage_block(1, source, text)
 

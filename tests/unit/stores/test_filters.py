@@ -110,7 +110,7 @@ def test_meaning(raw, metadata, expected):
     assert matches(parse_filter(raw), metadata) is expected
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(st.text(HOSTILE))
 def test_text_literals_cannot_be_left(value):
     literal = lancedb_sql.text_literal(value)
@@ -119,7 +119,7 @@ def test_text_literals_cannot_be_left(value):
     assert literal[1:-1].replace("''", "'") == value
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(st.floats(allow_nan=False, allow_infinity=False))
 def test_number_literals_keep_the_number(value):
     literal = lancedb_sql.number_literal(value)
@@ -136,7 +136,7 @@ def test_postgres_gets_values_only_as_parameters(hostile):
     assert values.count(hostile) == 7
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(st.lists(st.text(HOSTILE, min_size=1), max_size=5))
 def test_lexemes_are_quoted(terms):
     for literal, term in zip(pgvector_sql.tsquery_literals(terms), terms, strict=True):

@@ -35,7 +35,7 @@ def test_columns_and_types():
     assert all(column.num_chunks == 1 for column in table.columns)
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(st.lists(st.integers(0, 5), max_size=6), st.data())
 def test_token_matrix_gives_each_passage_its_rows(counts, data):
     table, matrices = table_of(*counts)

@@ -25,7 +25,7 @@ def test_reciprocal_rank_fusion_is_the_published_sum():
     np.testing.assert_allclose(sums, expected)
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(st.permutations(range(6)), st.permutations(range(6)))
 def test_fusion_respects_agreement(first, second):
     sums = fuse([first, second], 6)

@@ -46,7 +46,7 @@ def test_stems_stay_apart(pair):
     assert tokenize(pair[0]) != tokenize(pair[1])
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(st.text())
 def test_any_text_gives_plain_terms(text):
     assert all(term and not any(char.isspace() for char in term) for term in tokenize(text))
