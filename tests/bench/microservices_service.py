@@ -153,7 +153,7 @@ def generator_service(plan: Plan) -> Service:
 class Uncounted:
     """Stands for Baton's proof of how a payload arrived, which looks for Ray's memory."""
 
-    def record(self, hop: str, retrieved: Any) -> None:
+    def record(self, hop: str, retrieved: Any, sent: float) -> None:
         """Count nothing."""
 
 
