@@ -299,9 +299,9 @@ class Answering:
             self.milliseconds[stage] += elapsed
 
     def _note_first_token(self) -> None:
-        elapsed = (time.monotonic() - self.started) * 1000
-        self.milliseconds["first_token"] = elapsed
         self._first_piece = time.monotonic()
+        elapsed = (self._first_piece - self.started) * 1000
+        self.milliseconds["first_token"] = elapsed
         self.stages.metrics.add("baton_time_to_first_token_milliseconds", elapsed, model=self.job.model)
 
     def _note_outcome(self) -> None:

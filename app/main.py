@@ -10,6 +10,7 @@ from ray import serve
 from ray.serve import Application
 
 from app.config.pipeline import PipelineShape
+from app.config.serve import STAGES
 
 
 def build_pipeline(args: dict[str, Any]) -> Application:
@@ -19,12 +20,12 @@ def build_pipeline(args: dict[str, Any]) -> Application:
     finds them by name.
     """
     from app.deployments.gateway import Gateway
-    from app.deployments.stages import STAGE_NAMES, StageDeployment, stage_shape
+    from app.deployments.stages import StageDeployment, stage_shape
 
     shape = PipelineShape.parse(args, "args")
     plain = shape.model_dump(mode="json")
     handles = {}
-    for name in STAGE_NAMES:
+    for name in STAGES:
         own = stage_shape(shape, name)
         if own.placement == "deployment":
             handles[name] = (

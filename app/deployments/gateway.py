@@ -16,9 +16,10 @@ from app.api.application import build_api
 from app.api.context import Observed
 from app.config.gateway import GatewayConfig
 from app.config.pipeline import PipelineSettings, PipelineShape
+from app.config.serve import STAGES
 from app.config.version import config_version
 from app.deployments.runner import refused, settle
-from app.deployments.stages import STAGE_NAMES, build_runner, open_payloads, stage_shape
+from app.deployments.stages import build_runner, open_payloads, stage_shape
 from app.errors import ConfigError, StageUnavailable
 from app.handles import LocalCall, RemoteCall, RemoteEngine, RemoteRetriever, StageCall
 from app.handoff import HandoffMeter
@@ -42,9 +43,7 @@ class Gateway:
         self._settings: GatewayConfig | None = None
         self._stage_settings: PipelineSettings | None = None
         self._payloads = open_payloads(self._shape)
-        self._runners = {
-            name: build_runner(name, self._shape, self._metrics) for name in STAGE_NAMES if name not in handles
-        }
+        self._runners = {name: build_runner(name, self._shape, self._metrics) for name in STAGES if name not in handles}
         for runner in self._runners.values():  # one by one: transformers cannot be imported by two threads at once
             await runner.start()
         capacity = Capacity(lambda model: self._current_settings().model_capacity.get(model), self._metrics)
@@ -55,7 +54,7 @@ class Gateway:
         return Admission("gateway", own.max_ongoing_requests, own.max_queued_requests, self._metrics)
 
     def _stages(self, handles: Mapping[str, Any]) -> Stages:
-        calls = {name: self._call(name, handles) for name in STAGE_NAMES}
+        calls = {name: self._call(name, handles) for name in STAGES}
         engines = {
             name: RemoteEngine("generator", _finder(model.application), self._metrics)
             for name, model in self._shape.models.items()

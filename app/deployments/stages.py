@@ -19,7 +19,6 @@ from app.messages import RetrievalQuery, Retrieved
 from app.metrics import Metrics, RayMetrics
 from app.payloads import Payloads, PlacedRetrieved
 
-STAGE_NAMES = ("guardrail", "retriever", "assembler", "postprocessor")
 SETTINGS: Mapping[str, type[Config]] = {
     "guardrail": GuardrailConfig,
     "retriever": RetrieverConfig,

@@ -23,8 +23,9 @@ from app.admission import Admission, Capacity
 from app.answering import Stages
 from app.api.application import build_api
 from app.config.pipeline import PipelineSettings, PipelineShape
+from app.config.serve import STAGES
 from app.deployments.runner import StageRunner
-from app.deployments.stages import STAGE_NAMES, build_runner
+from app.deployments.stages import build_runner
 from app.handles import LocalCall
 from app.metrics import MemoryMetrics
 from app.pipeline import Pipeline
@@ -189,15 +190,15 @@ async def _nothing(body: memoryview) -> list[Any]:
 
 
 async def _own(plan: Plan, metrics: MemoryMetrics) -> tuple[dict[str, Any], dict[str, Any]]:
-    admission = {name: Admission(name, _MANY, _MANY, metrics) for name in STAGE_NAMES}
-    calls = {name: LocalCall(name, await plan.runner(name), admission[name]) for name in STAGE_NAMES}
+    admission = {name: Admission(name, _MANY, _MANY, metrics) for name in STAGES}
+    calls = {name: LocalCall(name, await plan.runner(name), admission[name]) for name in STAGES}
     return calls, plan.engines()
 
 
 async def _remote(plan: Plan, whole: bool) -> tuple[dict[str, Any], dict[str, Any]]:
     connector = aiohttp.TCPConnector(limit=0, keepalive_timeout=_IDLE_SECONDS)
     session = aiohttp.ClientSession(connector=connector, read_bufsize=_CHUNK, auto_decompress=False)
-    calls = {name: HttpCall(name, plan.url(name), session, whole=whole) for name in STAGE_NAMES}
+    calls = {name: HttpCall(name, plan.url(name), session, whole=whole) for name in STAGES}
     return calls, dict.fromkeys(plan.rates, HttpEngine(plan.url("generator"), session))
 
 
@@ -205,7 +206,7 @@ def build(kind: str, plan: Plan) -> Any:
     """Return the application of one kind."""
     if kind == "generator":
         return generator_service(plan)
-    return stage_service(plan, kind) if kind in STAGE_NAMES else gateway_service(plan, kind)
+    return stage_service(plan, kind) if kind in STAGES else gateway_service(plan, kind)
 
 
 def serve(kind: str, plan: Plan) -> None:
