@@ -142,3 +142,28 @@ def hub(monkeypatch):
     server.shutdown()
     thread.join()
     server.server_close()
+
+
+TOLERATION = {"key": "nvidia.com/gpu", "operator": "Exists", "effect": "NoSchedule"}
+ANY = {"operator": "Exists"}
+
+
+def shape(hub, **changes):
+    """Return values that suit the fake cluster, changed at their top level."""
+    values = {
+        "image": {"repository": "registry.example.com/baton", "tag": "1"},
+        "models": {
+            "llama": {
+                "engine": {
+                    "model_loading_config": {"model_id": "llama", "model_source": "meta-llama/Llama-3.1-70B-Instruct"},
+                    "engine_kwargs": {"tensor_parallel_size": 4, "gpu_memory_utilization": 0.9},
+                }
+            }
+        },
+        "head": {"tolerations": [ANY]},
+        "workerGroups": [
+            {"name": "gpu", "gpus": 4, "minReplicas": 1, "maxReplicas": 2, "tolerations": [TOLERATION]},
+        ],
+        "modelCache": {"kind": "claim", "mirror": hub, "claim": {"accessMode": "ReadWriteOnce"}},
+    }
+    return values | changes

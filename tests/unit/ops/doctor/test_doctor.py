@@ -7,31 +7,7 @@ import pytest
 import yaml
 
 from app.ops.doctor.__main__ import main
-from tests.unit.ops.doctor.conftest import GPU_NODE, secret, write_kubeconfig
-
-TOLERATION = {"key": "nvidia.com/gpu", "operator": "Exists", "effect": "NoSchedule"}
-ANY = {"operator": "Exists"}
-
-
-def shape(hub, **changes):
-    """Return values that suit the fake cluster, changed at their top level."""
-    values = {
-        "image": {"repository": "registry.example.com/baton", "tag": "1"},
-        "models": {
-            "llama": {
-                "engine": {
-                    "model_loading_config": {"model_id": "llama", "model_source": "meta-llama/Llama-3.1-70B-Instruct"},
-                    "engine_kwargs": {"tensor_parallel_size": 4, "gpu_memory_utilization": 0.9},
-                }
-            }
-        },
-        "head": {"tolerations": [ANY]},
-        "workerGroups": [
-            {"name": "gpu", "gpus": 4, "minReplicas": 1, "maxReplicas": 2, "tolerations": [TOLERATION]},
-        ],
-        "modelCache": {"kind": "claim", "mirror": hub, "claim": {"accessMode": "ReadWriteOnce"}},
-    }
-    return values | changes
+from tests.unit.ops.doctor.conftest import GPU_NODE, TOLERATION, secret, shape, write_kubeconfig
 
 
 @pytest.fixture
@@ -392,25 +368,3 @@ def test_no_cluster_at_all(tmp_path, hub, monkeypatch, capsys):
     path.write_text(yaml.safe_dump(shape(hub)))
     assert main(["--values", str(path)]) == 1
     assert "No cluster to look at" in capsys.readouterr().err
-
-
-@pytest.mark.parametrize(
-    ("text", "told"),
-    [
-        ("- a list", "values are a map of keys"),
-        ("a: [", "cannot be read"),
-        ("workerGroup: []", "values.workerGroup: there is no such key"),
-    ],
-)
-def test_values_that_are_none(tmp_path, capsys, text, told):
-    path = tmp_path / "values.yaml"
-    path.write_text(text)
-    assert main(["--values", str(path)]) == 2
-    assert told in capsys.readouterr().err
-
-
-def test_later_values_go_over_earlier_ones(cluster, hub, tmp_path, capsys):
-    first, second = tmp_path / "a.yaml", tmp_path / "b.yaml"
-    first.write_text(yaml.safe_dump(shape(hub, image={"repository": "baton", "tag": "9"})))
-    second.write_text("image: {repository: registry.example.com/baton, tag: null}\nglobal: {x: 1}\n")
-    assert main(["--values", str(first), "--values", str(second)]) == 0, capsys.readouterr().out
