@@ -11,12 +11,12 @@ from typing import Any
 
 from app.deadline import Deadline
 from app.errors import GuardrailBlocked
+from app.finishing import PassageVerdict, best_of, contexts_of, flags_of
 from app.handles import Pending, StageCall
 from app.handoff import HandoffMeter
 from app.jobs import ChatEvent, ChatJob, Finished, GuardrailNote, Started
 from app.messages import (
     AssembleRequest,
-    Delta,
     Direction,
     GenerateRequest,
     JudgeRequest,
@@ -30,7 +30,9 @@ from app.messages import (
 from app.metrics import Metrics
 from app.notes import note_prompt, note_report, note_retrieved, note_verdict
 from app.outgoing import OutgoingChoice
+from app.span_facts import answers_of, facts_of, question_of
 from app.stages.generator import Generator
+from app.traces import NO_SPAN, OFF, Span, Traces
 
 #: What the engine's scheduler is told; lower numbers come first.
 _PRIORITIES = {"interactive": 0, "batch": 10}
@@ -53,14 +55,7 @@ class Stages:
     generator: Generator
     metrics: Metrics
     meter: HandoffMeter
-
-
-@dataclass(frozen=True)
-class PassageVerdict:
-    """What the guardrail made of the passages: rows to drop, and rows to show with other text."""
-
-    blocked: tuple[int, ...] = ()
-    redacted: Mapping[int, str] = field(default_factory=dict)
+    traces: Traces = OFF
 
 
 @dataclass
@@ -73,13 +68,15 @@ class Answering:
     verdicts: dict[Direction, list[Verdict]] = field(default_factory=lambda: defaultdict(list))
     usage: Usage = field(default_factory=Usage)
     prompt_tokens: int = 0
-    passages: PassageVerdict = PassageVerdict()
+    passages: PassageVerdict = field(default_factory=PassageVerdict)
     choices: list[OutgoingChoice] = field(default_factory=list)
     _pending: list[Pending] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         self.started = time.monotonic()
         self._first_piece = self._last_piece = 0.0
+        self._span_above = self.stages.traces.current()
+        self._judging_since = 0
 
     # --- before the first piece -------------------------------------------------------------------------------------
 
@@ -103,7 +100,7 @@ class Answering:
                     yield event
         report = await self._report(choices, prompt, retrieved)
         if ranked:
-            report, deltas = _best(report, choices)
+            report, deltas = best_of(report, choices)
             for delta in deltas:
                 yield delta
         note_report(self.stages.metrics, report, self.job.profile)
@@ -196,7 +193,9 @@ class Answering:
         # The engine refuses several choices without sampling: they would all be the same, so one is copied.
         copies = len(choices) if self._greedy else 1
         request = self._generate_request(prompt, len(choices) // copies)
-        with self._timed("generator"), closing(Deadline(self.job.deadline, "generator")) as deadline:
+        span = self.stages.traces.stage("generator", request, call=True)
+        request = replace(request, trace=span.handed_on.get("trace"))
+        with self._timed("generator"), self._generating(span, request), closing(self._deadline()) as deadline:
             async with aclosing(self.stages.generator.run(request)) as deltas:
                 while (delta := await deadline.next_of(deltas)) is not None:
                     if delta.usage is not None:
@@ -205,6 +204,7 @@ class Answering:
                     if first:
                         first = False
                         self._note_first_token()
+                        span.event("first token")
                         yield Started(self.prompt_tokens)
                     self._last_piece = time.monotonic()
                     for piece in (delta,) if copies == 1 else [replace(delta, index=index) for index in range(copies)]:
@@ -213,6 +213,29 @@ class Answering:
                             yield outgoing
                     if all(choice.finish_reason == "content_filter" for choice in choices):
                         break
+
+    def _deadline(self) -> Deadline:
+        return Deadline(self.job.deadline, "generator")
+
+    @contextmanager
+    def _generating(self, span: Span, request: GenerateRequest) -> Iterator[None]:
+        """Note on the generator's span what came out of it, however it ended."""
+        with span:
+            try:
+                yield
+            finally:
+                if span is not NO_SPAN:
+                    self._note_generated(span, request)
+
+    def _note_generated(self, span: Span, request: GenerateRequest) -> None:
+        span.set(
+            gen_ai__usage__input_tokens=self.usage.prompt_tokens or self.prompt_tokens,
+            gen_ai__usage__output_tokens=self.usage.completion_tokens or sum(choice.pieces for choice in self.choices),
+            gen_ai__response__finish_reasons=[choice.finish_reason or "none" for choice in self.choices],
+        )
+        if self.stages.traces.content:
+            answers = [choice.text for choice in self.choices]
+            span.set(gen_ai__input__messages=question_of(request), gen_ai__output__messages=answers_of(answers))
 
     def _generate_request(self, prompt: Prompt | None, n: int) -> GenerateRequest:
         job = self.job
@@ -234,6 +257,7 @@ class Answering:
 
     async def _judge_output(self, request: JudgeRequest) -> Verdict:
         start = time.monotonic()
+        self._judging_since = self._judging_since or time.time_ns()
         verdict: Verdict = await self.stages.guardrail.call(request, self.job.deadline)
         self.milliseconds["guardrail"] += (time.monotonic() - start) * 1000
         return verdict
@@ -259,8 +283,8 @@ class Answering:
         contexts = None
         if prompt is not None and retrieved is not None:
             payload: Retrieved = await retrieved.result(self.job.deadline)
-            flags = _flags(prompt, payload)
-            contexts = tuple(_contexts(prompt, payload, self.passages)) if self.job.return_contexts else None
+            flags = flags_of(prompt, payload)
+            contexts = tuple(contexts_of(prompt, payload, self.passages)) if self.job.return_contexts else None
         return Finished(
             choices=report.choices,
             usage=self.usage,
@@ -318,6 +342,9 @@ class Answering:
             add("baton_inter_token_milliseconds", interval, model=self.job.model)
         for verdict in self._output_verdicts():
             note_verdict(self.stages.metrics, "output", verdict)
+            if self._judging_since:
+                facts = {**facts_of(JudgeRequest("output", (), self.job.policy)), **facts_of(verdict)}
+                self.stages.traces.past("guardrail", self._span_above, self._judging_since, facts)
 
     def close(self) -> None:
         """Cancel every call that still works on the job; record the stages' times and what came out."""
@@ -341,35 +368,3 @@ def _enforced(response_format: Mapping[str, Any] | None) -> Mapping[str, Any] | 
     if response_format is not None and response_format.get("json_schema", {}).get("strict") is False:
         return None
     return response_format
-
-
-def _best(report: Report, choices: list[OutgoingChoice]) -> tuple[Report, list[Delta]]:
-    """Renumber the kept candidates, best first, and return what each would have streamed."""
-    reports = [replace(kept, index=number) for number, kept in enumerate(report.choices)]
-    deltas = [
-        replace(delta, index=number)
-        for number, kept in enumerate(report.choices)
-        for delta in choices[kept.index].released
-    ]
-    return Report(tuple(reports)), deltas
-
-
-def _flags(prompt: Prompt, payload: Retrieved) -> dict[str, Any]:
-    flags: dict[str, Any] = {}
-    if not prompt.rows:
-        flags["without_context"] = True
-    if payload.question_truncated:
-        flags["question_truncated"] = True
-    if prompt.cut_passages:
-        flags["cut_passages"] = prompt.cut_passages
-    if prompt.cut_turns:
-        flags["cut_turns"] = prompt.cut_turns
-    return flags
-
-
-def _contexts(prompt: Prompt, payload: Retrieved, verdict: PassageVerdict) -> Iterator[Mapping[str, Any]]:
-    marks = {row: number for number, row in enumerate(prompt.rows, start=1)}
-    shown = payload.passages.select(["id", "collection", "source", "score", "text"]).slice(0, payload.top_k)
-    for row, passage in enumerate(shown.to_pylist()):
-        if row not in verdict.blocked:
-            yield {**passage, "text": verdict.redacted.get(row, passage["text"]), "mark": marks.get(row)}

@@ -16,6 +16,8 @@ OPENAI_PATTERN = r"^[a-zA-Z0-9_-]{1,64}$"
 RULE_PATTERN = r"^[A-Za-z0-9_.\-]{1,64}$"
 #: Where an encoder runs.
 DEVICE_PATTERN = r"^(auto|cpu|cuda(:\d{1,3})?)$"
+#: Where spans are sent; empty for nowhere.
+ENDPOINT_PATTERN = r"^(https?://[^\s/]+(/\S*)?)?$"
 
 _ALLOWED = {
     NAME_PATTERN: "must be 1 to 63 letters (a-z, A-Z), digits, '.', '_' or '-', beginning with a letter or digit",
@@ -23,6 +25,7 @@ _ALLOWED = {
     OPENAI_PATTERN: "must be 1 to 64 letters (a-z, A-Z), digits, '_' or '-'",
     RULE_PATTERN: "must be 1 to 64 letters (a-z, A-Z), digits, '.', '_' or '-'",
     DEVICE_PATTERN: "must be auto, cpu, cuda or a GPU by number, like cuda:1",
+    ENDPOINT_PATTERN: "must be a whole address like http://collector:4318/v1/traces, or empty",
 }
 _WORDS = {
     "missing": "must be given",

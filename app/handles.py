@@ -15,27 +15,17 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import logging
 import math
 import time
-import traceback
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Mapping
 from typing import Any, Protocol
 
-from app.admission import Admission, overloaded
-from app.errors import (
-    BatonError,
-    DeadlineExceeded,
-    InternalError,
-    Overloaded,
-    PayloadElsewhere,
-    StageUnavailable,
-    engine_died,
-)
+from app.admission import Admission
+from app.errors import BatonError, DeadlineExceeded, Overloaded, PayloadElsewhere
+from app.failures import translate
 from app.metrics import Metrics
 from app.payloads import Payloads, PlacedRetrieved
-
-log = logging.getLogger("baton.handles")
+from app.traces import OFF, Carrier, Span, Traces
 
 #: Messages over this many bytes go by reference; by value fails at 4 MiB.
 INLINE_BYTES = 1 << 20
@@ -148,10 +138,11 @@ class StageCall(Protocol):
 class LocalCall:
     """A stage in this process."""
 
-    def __init__(self, stage: str, runner: Runner, admission: Admission) -> None:
+    def __init__(self, stage: str, runner: Runner, admission: Admission, traces: Traces = OFF) -> None:
         self._stage = stage
         self._runner = runner
         self._admission = admission
+        self._traces = traces
 
     def submit(self, request: Any, payload: Pending | None = None) -> Pending:
         """Start the stage in a task of this process."""
@@ -159,8 +150,12 @@ class LocalCall:
 
     async def _run(self, request: Any, payload: Pending | None) -> Any:
         resolved = None if payload is None else await payload.result(math.inf)
-        async with self._admission.slot():
-            return await _translated(self._runner.run(request, resolved), self._stage)
+        with self._traces.stage(self._stage, request) as span:
+            async with self._admission.slot():
+                span.event("admitted")
+                result = await _translated(self._runner.run(request, resolved), self._stage)
+            span.found(result)
+        return result
 
     async def call(self, request: Any, deadline: float) -> Any:
         """Run the stage without a task of its own, and without a timer where nothing is waited for."""
@@ -178,7 +173,9 @@ class LocalCall:
 
     async def manage(self, method: str, *arguments: Any) -> Any:
         """Call another method of the stage."""
-        return await _translated(self._runner.manage(method, *arguments), self._stage)
+        with self._traces.stage(self._stage) as span:
+            span.set(code__function__name=method)
+            return await _translated(self._runner.manage(method, *arguments), self._stage)
 
 
 async def _translated(work: Awaitable[Any], stage: str) -> Any:
@@ -193,27 +190,38 @@ async def _translated(work: Awaitable[Any], stage: str) -> Any:
 class RemoteCall:
     """A stage in a deployment of its own. ``payloads`` = the way through this node's shared memory, where it is on."""
 
-    def __init__(self, stage: str, handle: Any, metrics: Metrics, payloads: Payloads | None = None) -> None:
+    def __init__(
+        self, stage: str, handle: Any, metrics: Metrics, payloads: Payloads | None = None, traces: Traces = OFF
+    ) -> None:
         self._stage = stage
         self._metrics = metrics
         self._payloads = payloads
+        self._traces = traces
         self._handle = handle
         self._by_reference = handle.options(method_name="run", _by_reference=True)
         self._by_value = handle.options(method_name="run", _by_reference=False)
 
     def submit(self, request: Any, payload: Pending | None = None) -> Pending:
         """Send the request; a payload in the object store is passed on without being awaited."""
+        span = self._traces.stage(self._stage, request, call=True)
         if payload is None:
-            return self._sent(self._way(request).remote(request))
+            return self._sent(self._way(request).remote(request, **span.handed_on), span)
         if payload.reference is not None:
-            return self._sent(self._by_reference.remote(request, payload.reference, time.time()))
-        return Pending(self._stage).run(self._after(request, payload))
+            sent = self._by_reference.remote(request, payload.reference, time.time(), **span.handed_on)
+            return self._sent(sent, span)
+        return Pending(self._stage).run(self._traced(span, self._after, request, payload, span))
 
     def _way(self, request: Any) -> Any:
         return self._by_reference if message_bytes(request) > INLINE_BYTES else self._by_value
 
-    def _sent(self, response: Any) -> Pending:
-        return Pending(self._stage, response).run(self._wait(response))
+    def _sent(self, response: Any, span: Span) -> Pending:
+        return Pending(self._stage, response).run(self._traced(span, self._wait, response))
+
+    async def _traced(self, span: Span, work: Callable[..., Awaitable[Any]], *arguments: Any) -> Any:
+        with span:
+            result = await work(*arguments)
+            span.found(result)
+        return result
 
     async def call(self, request: Any, deadline: float) -> Any:
         """Send a small request of a caller that was admitted already: a full queue makes it wait, never fail."""
@@ -238,9 +246,11 @@ class RemoteCall:
     async def manage(self, method: str, *arguments: Any) -> Any:
         """Call another method of the stage; its arguments and its result may be large."""
         handle = self._handle.options(method_name="manage", _by_reference=True)
-        return await self._exchange(handle, method, *arguments)
+        span = self._traces.stage(self._stage, call=True)
+        span.set(code__function__name=method)
+        return await self._traced(span, self._exchange, handle, span, method, *arguments)
 
-    async def _after(self, request: Any, payload: Pending) -> Any:
+    async def _after(self, request: Any, payload: Pending, span: Span) -> Any:
         """Send the request with a payload in shared memory, or else as an argument through the object store."""
         made = await payload.result(math.inf)
         if payload.placed is None and payload.reference is None and self._payloads is not None:
@@ -249,11 +259,11 @@ class RemoteCall:
                 payload.hold(placed, self._payloads)
         if payload.placed is not None:
             with contextlib.suppress(PayloadElsewhere):  # a replica on another node
-                return await self._exchange(self._way(request), request, payload.placed, time.time())
-        return await self._exchange(self._by_reference, request, payload.reference or made, time.time())
+                return await self._exchange(self._way(request), span, request, payload.placed, time.time())
+        return await self._exchange(self._by_reference, span, request, payload.reference or made, time.time())
 
-    async def _exchange(self, handle: Any, *arguments: Any) -> Any:
-        response = handle.remote(*arguments)
+    async def _exchange(self, handle: Any, span: Span, *arguments: Any) -> Any:
+        response = handle.remote(*arguments, **span.handed_on)
         try:
             return await self._wait(response)
         finally:
@@ -272,20 +282,23 @@ class RemoteCall:
 class RemoteRetriever(RemoteCall):
     """The retriever in a deployment of its own: its result comes through shared memory, or by reference."""
 
-    def __init__(self, stage: str, handle: Any, metrics: Metrics, payloads: Payloads | None = None) -> None:
-        super().__init__(stage, handle, metrics, payloads)
+    def __init__(
+        self, stage: str, handle: Any, metrics: Metrics, payloads: Payloads | None = None, traces: Traces = OFF
+    ) -> None:
+        super().__init__(stage, handle, metrics, payloads, traces)
         self._place = handle.options(method_name="place", _by_reference=False)
         self._elsewhere_until = 0.0
 
     def submit(self, request: Any, payload: Pending | None = None) -> Pending:
         """Send the question."""
         pending = Pending(self._stage)
+        span = self._traces.stage(self._stage, request, call=True)
         if self._payloads is not None and time.monotonic() > self._elsewhere_until:
-            pending.response = self._place.remote(request)
-            return pending.run(self._placed(request, pending, self._payloads))
-        return pending.run(self._wait(self._refer(request, pending)))
+            pending.response = self._place.remote(request, **span.handed_on)
+            return pending.run(self._traced(span, self._placed, request, pending, self._payloads, span))
+        return pending.run(self._traced(span, self._wait, self._refer(request, pending, span)))
 
-    async def _placed(self, request: Any, pending: Pending, payloads: Payloads) -> Any:
+    async def _placed(self, request: Any, pending: Pending, payloads: Payloads, span: Span) -> Any:
         placed = await self._wait(pending.response)
         if placed is not None:
             try:
@@ -294,10 +307,10 @@ class RemoteRetriever(RemoteCall):
                 return payloads.open(placed)
             except PayloadElsewhere:
                 self._elsewhere_until = time.monotonic() + _ELSEWHERE_SECONDS
-        return await self._wait(self._refer(request, pending))
+        return await self._wait(self._refer(request, pending, span))
 
-    def _refer(self, request: Any, pending: Pending) -> Any:
-        pending.response = pending.reference = self._by_reference.remote(request)
+    def _refer(self, request: Any, pending: Pending, span: Span) -> Any:
+        pending.response = pending.reference = self._by_reference.remote(request, **span.handed_on)
         return pending.response
 
 
@@ -310,12 +323,13 @@ class RemoteEngine:
         self._metrics = metrics
         self._handle: Any = None
 
-    async def generate(self, kind: str, body: Mapping[str, Any]) -> AsyncIterator[Any]:
+    async def generate(self, kind: str, body: Mapping[str, Any], trace: Carrier | None = None) -> AsyncIterator[Any]:
         """Yield the engine's items; closing the iterator, or leaving it for any reason, aborts the request."""
         response = None
         finished = False
         try:
-            response = self._stream().remote(kind, dict(body))
+            # A trace is sent where there is one, so that engines in applications of an older version go on serving.
+            response = self._stream().remote(kind, dict(body), **({"trace": trace} if trace else {}))
             async for item in response:
                 yield item
             finished = True
@@ -354,40 +368,3 @@ def message_bytes(message: Any) -> int:
         return sum(message_bytes(part) for part in message)
     slots = getattr(type(message), "__slots__", None)
     return sum(message_bytes(getattr(message, slot)) for slot in slots) if slots else 8
-
-
-def translate(error: BaseException, stage: str) -> BatonError:
-    """Turn whatever a call raised into one of our errors; what is not known becomes :class:`InternalError`."""
-    cause = getattr(error, "cause", None) or error
-    for candidate in (cause, error, error.__cause__):
-        if type(candidate).__module__ == "app.errors" and isinstance(candidate, BatonError):
-            return candidate
-    name = type(cause).__name__
-    if name == "BackPressureError" or type(error).__name__ == "BackPressureError":
-        return overloaded(stage)
-    if name == "EngineDeadError":
-        return engine_died(stage)
-    if name in _UNAVAILABLE or type(error).__name__ in _UNAVAILABLE:
-        return StageUnavailable(f"No replica of the {stage} can answer at present; try again shortly.", stage, None, 5)
-    if isinstance(error, TimeoutError):
-        return DeadlineExceeded("The request's deadline has passed.", stage)
-    # The type and the place, never the message: it may quote what somebody asked.
-    log.error("%s failed with %s\n%s", stage, name, "".join(traceback.format_tb(error.__traceback__)))
-    return InternalError(f"The {stage} failed; the log has the details under the request's id.", stage)
-
-
-_UNAVAILABLE = frozenset(
-    {
-        "ActorDiedError",
-        "ActorUnavailableError",
-        "RayActorError",
-        "WorkerCrashedError",
-        "DeploymentUnavailableError",
-        "ReplicaUnavailableError",
-        "ObjectLostError",
-        "OwnerDiedError",
-        "NodeDiedError",
-        "OutOfMemoryError",
-        "RayServeException",
-    }
-)

@@ -183,6 +183,8 @@ class GenerateRequest:
     top_logprobs: int = 0
     priority: int = 0
     """The engine's scheduler takes lower numbers first (vLLM's ``scheduling_policy: priority``)."""
+    trace: Mapping[str, str] | None = None
+    """The trace that the request belongs to, as W3C headers; None where it is not traced."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,6 +15,7 @@ from app.api.error_handlers import install_error_handlers
 from app.api.middleware import BodyLimitMiddleware, RequestMiddleware
 from app.config.gateway import GatewayConfig
 from app.jobs import PipelinePort
+from app.traces import OFF, Traces
 
 _DESCRIPTION = (
     "A guarded, retrieval-augmented LLM pipeline behind OpenAI's API. Everything under `/v1` for answers, embeddings "
@@ -47,13 +48,15 @@ def build_api(
     port: Callable[[], PipelinePort],
     settings: Callable[[], GatewayConfig],
     observe: Observe = _unobserved,
+    traces: Traces = OFF,
+    *,
     version: str = "0.1.0",
     behind_proxy: bool = False,
 ) -> FastAPI:
     """Return the application.
 
     ``port`` and ``settings`` are called once per request, so both may change while requests are served.
-    ``observe`` is called once at the end of every request. ``behind_proxy`` leaves the
+    ``observe`` is called once at the end of every request; ``traces`` makes its spans. ``behind_proxy`` leaves the
     reply's ``x-request-id`` to Serve's proxy. Build the application where it runs (a replica).
     """
     app = FastAPI(
@@ -68,7 +71,7 @@ def build_api(
     app.state.gateway = Gateway(port, settings)
     install_error_handlers(app)
     app.add_middleware(BodyLimitMiddleware, limits=lambda: settings().limits)
-    app.add_middleware(RequestMiddleware, observe=observe, behind_proxy=behind_proxy)
+    app.add_middleware(RequestMiddleware, observe=observe, traces=traces, behind_proxy=behind_proxy)
     for router in (chat.router, completions.router, embeddings.router, models.router):
         app.include_router(router)
         app.include_router(router, prefix="/{profile}", include_in_schema=False)

@@ -56,7 +56,8 @@ class Facts:
     """What is known about the request at hand, filled in on its way through."""
 
     request_id: str
-    traceparent: str
+    trace_id: str = ""
+    """The trace that the request belongs to: ours, or else the caller's."""
     profile: str = ""
     priority: str = ""
     code: str = ""

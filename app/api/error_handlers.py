@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import traceback
 from typing import Any
 
@@ -26,8 +25,9 @@ from app.errors import (
     bounded,
 )
 from app.faults import path_of, sentence_of
+from app.logs import logger
 
-_log = logging.getLogger("baton.gateway")
+_log = logger("gateway")
 _MESSAGE_CHARS = 300
 
 
@@ -57,7 +57,9 @@ def as_error(error: Exception, scope: Scope) -> BatonError:
     """Return ``error`` as one of ours. A fault of ours is logged (where it happened, never its text)."""
     if isinstance(error, BatonError) and not isinstance(error, ConfigError):
         if isinstance(error, ServerError):
-            _log.warning("%s in stage %s: request_id=%s", error.code, error.stage, facts_of(scope).request_id)
+            facts = facts_of(scope)
+            said = {"error_type": error.code, "stage": error.stage, "trace_id": facts.trace_id}
+            _log.warning("%s in stage %s: request_id=%s", error.code, error.stage, facts.request_id, extra=said)
         return error
     if isinstance(error, RequestValidationError):
         return describe_faults(error.errors(), skip=1)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import logging
 import re
 import time
 from collections.abc import Callable
@@ -18,8 +17,12 @@ from app.api.hangup import ClientGone
 from app.api.request_ids import REQUEST_ID, fit_request_id
 from app.config.gateway import LimitsConfig
 from app.errors import InvalidRequest, PayloadTooLarge, RequestTimeout
+from app.logs import logger
+from app.traces import NO_SPAN, Span, Traces
 
-_log = logging.getLogger("baton.gateway")
+_log = logger("gateway")
+#: Probes and the page's files: a trace of each would hide those of requests.
+_UNTRACED = ("/healthz", "/readyz", "/static/")
 _TRACEPARENT = re.compile(r"[0-9a-f]{2}-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}")
 _DRAINED_BYTES = 64 * 1024 * 1024
 _DRAINING_SECONDS = 5.0
@@ -31,9 +34,10 @@ class RequestMiddleware:
     ``behind_proxy``: Serve's proxy writes the request id into the reply, and must be the only one that does.
     """
 
-    def __init__(self, app: ASGIApp, observe: Observe, behind_proxy: bool) -> None:
+    def __init__(self, app: ASGIApp, observe: Observe, traces: Traces, behind_proxy: bool) -> None:
         self.app = app
         self.observe = observe
+        self.traces = traces
         self.behind_proxy = behind_proxy
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -41,16 +45,23 @@ class RequestMiddleware:
         if scope["type"] != "http":
             await self.app(scope, receive, send)
             return
-        facts = _facts(Headers(scope=scope))
-        scope["state"] = {**scope.get("state", {}), "facts": facts}
-        began = time.perf_counter()
-        try:
-            await self._answer(scope, receive, self._reply(send, facts))
-        except asyncio.CancelledError:
-            facts.outcome = CLIENT_CLOSED_REQUEST
-            raise
-        finally:
-            self._report(scope, facts, time.perf_counter() - began)
+        headers = Headers(scope=scope)
+        with self._span(scope, headers) as span:
+            facts = Facts(fit_request_id(headers), span.trace_id or _callers_trace(headers))
+            scope["state"] = {**scope.get("state", {}), "facts": facts}
+            began = time.perf_counter()
+            try:
+                await self._answer(scope, receive, self._reply(send, facts, span))
+            except asyncio.CancelledError:
+                facts.outcome = CLIENT_CLOSED_REQUEST
+                raise
+            finally:
+                self._report(scope, facts, time.perf_counter() - began, span)
+
+    def _span(self, scope: Scope, headers: Headers) -> Span:
+        if not self.traces.on or scope["path"].startswith(_UNTRACED):
+            return NO_SPAN
+        return self.traces.request(scope["method"], headers)
 
     async def _answer(self, scope: Scope, receive: Receive, send: Send) -> None:
         facts: Facts = scope["state"]["facts"]
@@ -65,8 +76,10 @@ class RequestMiddleware:
                 raise
             await response(scope, receive, send)
 
-    def _reply(self, send: Send, facts: Facts) -> Send:
+    def _reply(self, send: Send, facts: Facts, span: Span) -> Send:
         extra = [(b"x-content-type-options", b"nosniff")]
+        if span.traceparent:
+            extra.append((b"traceparent", span.traceparent.encode()))
         if not self.behind_proxy:
             extra.append((REQUEST_ID.encode(), facts.request_id.encode()))
 
@@ -82,21 +95,54 @@ class RequestMiddleware:
 
         return reply
 
-    def _report(self, scope: Scope, facts: Facts, seconds: float) -> None:
+    def _report(self, scope: Scope, facts: Facts, seconds: float, span: Span) -> None:
         route = str(getattr(scope.get("route"), "path", "unmatched"))
-        status = facts.status
-        _log.info(
-            "%s %s %d %.1f ms profile=%s request_id=%s traceparent=%s",
-            *(scope["method"], route, status, seconds * 1000),
-            *(facts.profile, facts.request_id, facts.traceparent),
-        )
-        outcome = outcome_of(status, facts.code)
-        self.observe(Observed(route, status, facts.profile, facts.priority, outcome, seconds))
+        status, outcome = facts.status, outcome_of(facts.status, facts.code)
+        seen = Observed(route, status, facts.profile, facts.priority, outcome, seconds)
+        _log_access(scope["method"], facts, seen)
+        self.observe(seen)
+        if span is not NO_SPAN:
+            _note(span, scope["method"], facts, seen)
 
 
-def _facts(headers: Headers) -> Facts:
-    traceparent = headers.get("traceparent", "")
-    return Facts(fit_request_id(headers), traceparent if _TRACEPARENT.fullmatch(traceparent) else "")
+def _log_access(method: str, facts: Facts, seen: Observed) -> None:
+    milliseconds = round(seen.seconds * 1000, 1)
+    _log.info(
+        "%s %s %d %.1f ms profile=%s request_id=%s trace_id=%s",
+        *(method, seen.route, seen.status, milliseconds, seen.profile, facts.request_id, facts.trace_id),
+        extra={
+            "method": method,
+            "endpoint": seen.route,  # Serve writes its own ``route``, the application's prefix
+            "status": seen.status,
+            "outcome": seen.outcome,
+            "milliseconds": milliseconds,
+            "profile": seen.profile,
+            "priority": seen.priority,
+            "request_id": facts.request_id,
+            "trace_id": facts.trace_id,
+        },
+    )
+
+
+def _note(span: Span, method: str, facts: Facts, seen: Observed) -> None:
+    """Write on the request's span how it ended, under OpenTelemetry's names for HTTP where there are some."""
+    span.rename(f"{method} {seen.route}")
+    span.set(
+        http__request__method=method,
+        http__route=seen.route,
+        http__response__status_code=seen.status,
+        baton__request__id=facts.request_id,
+        baton__outcome=seen.outcome,
+        baton__profile=seen.profile or None,
+        baton__priority=seen.priority or None,
+    )
+    if seen.status >= 400:
+        span.fail(facts.code or str(seen.status), ours=seen.status >= 500)
+
+
+def _callers_trace(headers: Headers) -> str:
+    sent = headers.get("traceparent", "")
+    return sent[3:35] if _TRACEPARENT.fullmatch(sent) else ""
 
 
 class BodyLimitMiddleware:

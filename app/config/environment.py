@@ -17,6 +17,11 @@ COMMON: Mapping[str, str] = {
     "RAY_SERVE_PROXY_USE_GRPC": "1",
     "RAY_SERVE_RUN_USER_CODE_IN_SEPARATE_THREAD": "0",
     "RAY_SERVE_RUN_ROUTER_IN_SEPARATE_LOOP": "0",
+    # Logs are JSON: of Ray's own programs, of its Python processes, and of replicas with what they and their libraries
+    # print; Serve would write each line once more, as text, to the standard error. `env` and `settings.logs` change it.
+    "RAY_BACKEND_LOG_JSON": "1",
+    "RAY_LOGGING_CONFIG_ENCODING": "JSON",
+    "RAY_SERVE_LOG_TO_STDERR": "0",
     # The proxy echoes any request id: this gives it one that is fit to be echoed.
     "RAY_SERVE_HTTP_PROXY_CALLBACK_IMPORT_PATH": "app.api.request_ids:proxy_middlewares",
 }

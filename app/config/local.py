@@ -11,7 +11,7 @@ from app.config.base import Config
 from app.config.deployment_options import Options
 from app.config.gateway import CollectionName, Count, Name
 from app.config.pipeline import PipelineSettings, PipelineShape
-from app.config.serve import LOGGING, ModelApplication, applications
+from app.config.serve import ModelApplication, applications, logging_config
 from app.config.yaml_file import read_yaml
 
 #: The folder that holds ``app``, ``config`` and ``samples``.
@@ -95,6 +95,6 @@ def serve_config(config: LocalConfig) -> dict[str, Any]:
     return {
         "proxy_location": "HeadOnly",
         "http_options": {"host": config.machine.host, "port": config.machine.port},
-        "logging_config": LOGGING,
+        "logging_config": logging_config(config.settings.logs),
         "applications": applications(models, config.pipeline, config.settings),
     }

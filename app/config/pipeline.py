@@ -16,6 +16,7 @@ from app.config.deployment_options import Options
 from app.config.embedder import EmbedderConfig
 from app.config.gateway import Count, GatewayConfig, LimitsConfig, ModelInfo, Name, ProfileConfig
 from app.config.guardrail import GuardrailConfig
+from app.config.observing import LogsConfig, TracesConfig
 from app.config.retrieval import ChunkingConfig, RetrieverConfig, StoreConfig
 
 Placement = Literal["gateway", "deployment"]
@@ -154,6 +155,10 @@ class PipelineSettings(Config):
     """Budgets of the prompt."""
     postprocessor: PostprocessorConfig = PostprocessorConfig()
     """Thresholds of grounding and citations."""
+    traces: TracesConfig = TracesConfig()
+    """Spans of requests."""
+    logs: LogsConfig = LogsConfig()
+    """What is logged."""
 
     @model_validator(mode="after")
     def _parts_fit_together(self) -> Self:

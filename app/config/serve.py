@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from app.config.observing import LogsConfig
 from app.config.pipeline import PipelineSettings, PipelineShape
 
 #: The pipeline's Serve application.
@@ -18,7 +19,10 @@ PIPELINE = "pipeline"
 #: Deployments of the pipeline application, besides the gateway.
 STAGES = ("guardrail", "retriever", "assembler", "postprocessor")
 
-LOGGING = {"encoding": "TEXT", "log_level": "INFO", "enable_access_log": False}
+
+def logging_config(logs: LogsConfig) -> dict[str, Any]:
+    """Return Serve's ``logging_config``, which reaches running processes in place; Baton logs each request itself."""
+    return {"encoding": logs.encoding, "log_level": logs.level, "enable_access_log": False}
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,8 +95,9 @@ def _deployments(
     found = {name: jobs for name, jobs in known.items() if jobs is not None}
     live["modelCapacity"] = found | live["modelCapacity"]
     deployments = [{"name": "gateway", "user_config": live, **shape.stages.gateway.options}]
+    traces = {"traces": live["traces"]} if settings.traces.endpoint else {}
     for name in STAGES:
         stage = getattr(shape.stages, name)
         if stage.placement == "deployment":
-            deployments.append({"name": name, "user_config": live[name], **stage.options})
+            deployments.append({"name": name, "user_config": live[name] | traces, **stage.options})
     return deployments

@@ -26,6 +26,7 @@ from app.handoff import HandoffMeter
 from app.metrics import Metrics, RayMetrics
 from app.pipeline import Pipeline
 from app.stages.generator import Generator
+from app.traces import Traces
 
 #: How long an answer to "is everything ready?" is reused: probes come every few seconds from several sides.
 _READINESS_SECONDS = 1.0
@@ -43,7 +44,9 @@ class Gateway:
         self._settings: GatewayConfig | None = None
         self._stage_settings: PipelineSettings | None = None
         self._payloads = open_payloads(self._shape)
-        self._runners = {name: build_runner(name, self._shape, self._metrics) for name in STAGES if name not in handles}
+        self._traces = Traces("gateway")
+        here = [name for name in STAGES if name not in handles]
+        self._runners = {name: build_runner(name, self._shape, self._metrics, self._traces) for name in here}
         for runner in self._runners.values():  # one by one: transformers cannot be imported by two threads at once
             await runner.start()
         capacity = Capacity(lambda model: self._current_settings().model_capacity.get(model), self._metrics)
@@ -59,20 +62,21 @@ class Gateway:
             name: RemoteEngine("generator", _finder(model.application), self._metrics)
             for name, model in self._shape.models.items()
         }
-        return Stages(**calls, generator=Generator(engines), metrics=self._metrics, meter=HandoffMeter(self._metrics))
+        meter = HandoffMeter(self._metrics)
+        return Stages(**calls, generator=Generator(engines), metrics=self._metrics, meter=meter, traces=self._traces)
 
     def _call(self, name: str, handles: Mapping[str, Any]) -> StageCall:
         if name in handles:
             remote = RemoteRetriever if name == "retriever" else RemoteCall
             # A replica on this node maps the payload; on another one it would have to be sent there.
             handles[name]._init(_prefer_local_routing=True)
-            return remote(name, handles[name], self._metrics, self._payloads)
+            return remote(name, handles[name], self._metrics, self._payloads, self._traces)
         shape = stage_shape(self._shape, name)
         admission = Admission(name, shape.max_ongoing_requests, shape.max_queued_requests, self._metrics)
-        return LocalCall(name, self._runners[name], admission)
+        return LocalCall(name, self._runners[name], admission, self._traces)
 
     async def __serve_build_asgi_app__(self) -> FastAPI:
-        return build_api(lambda: self._pipeline, self._current_settings, observe=self._observe, behind_proxy=True)
+        return build_api(lambda: self._pipeline, self._current_settings, self._observe, self._traces, behind_proxy=True)
 
     def _current_settings(self) -> GatewayConfig:
         if self._settings is None:
@@ -93,6 +97,7 @@ class Gateway:
             settings = PipelineSettings.parse(user_config, "settings")
             gateway = settings.gateway(self._shape)
             await self._configure_stages(settings)
+            await asyncio.to_thread(self._traces.configure, settings.traces)
         except ConfigError as error:
             if self._settings is None:
                 raise
@@ -120,6 +125,12 @@ class Gateway:
     def check_health(self) -> None:
         """Raise when the gateway cannot serve, so that Serve replaces the replica."""
         self._current_settings()
+
+    def __del__(self) -> None:
+        """Send the last spans; Serve calls this when a replica stops."""
+        traces = getattr(self, "_traces", None)
+        if traces is not None:
+            traces.close()
 
 
 def _finder(application: str) -> Callable[[], Any]:

@@ -12,6 +12,7 @@ from contextlib import aclosing
 from typing import Any
 
 from pydantic import ValidationError
+from ray.llm._internal.serve.core.protocol import RawRequestInfo
 from ray.serve.llm.deployment import LLMServer
 from ray.serve.llm.openai_api_models import ChatCompletionRequest, CompletionRequest
 
@@ -31,6 +32,10 @@ class GeneratorServer(LLMServer):  # type: ignore[misc]
         # 700 MB and 20 s of CPU time just when the first requests come.
         await self.engine.start()
 
+    @property
+    def _traces_itself(self) -> bool:
+        return bool(self._llm_config.engine_kwargs.get("otlp_traces_endpoint"))
+
     async def __del__(self) -> None:
         """Stop the engine's own processes; killed with the replica they leave 400 MB in shared memory behind."""
         client = getattr(getattr(self, "engine", None), "_engine_client", None)
@@ -38,10 +43,13 @@ class GeneratorServer(LLMServer):  # type: ignore[misc]
             await asyncio.to_thread(client.shutdown)
             remove_orphans(self._segments_before)
 
-    async def generate(self, kind: str, body: dict[str, Any]) -> AsyncGenerator[list[Any], None]:
+    async def generate(
+        self, kind: str, body: dict[str, Any], trace: dict[str, str] | None = None
+    ) -> AsyncGenerator[list[Any], None]:
         """Yield lists of SSE strings and ``{"error": {message, type, param, code}}`` mappings.
 
-        ``kind`` is ``chat`` or ``completions``; closing the iterator aborts the request in the engine.
+        ``kind`` is ``chat`` or ``completions``; closing the iterator aborts the request in the engine. ``trace``: the
+        W3C headers that vLLM's own span is begun under, where the engine was started with ``otlp_traces_endpoint``.
         """
         request_class = ChatCompletionRequest if kind == "chat" else CompletionRequest
         try:
@@ -49,7 +57,9 @@ class GeneratorServer(LLMServer):  # type: ignore[misc]
         except ValidationError as error:
             yield [{"error": _refused(error)}]
             return
-        stream = await (self.chat(request) if kind == "chat" else self.completions(request))
+        # The engine reads nothing of the caller's HTTP request but these headers.
+        raw = RawRequestInfo(headers=trace) if trace and self._traces_itself else None
+        stream = await (self.chat(request, raw) if kind == "chat" else self.completions(request, raw))
         async with aclosing(stream) as items:
             async for item in items:
                 yield [_plain(part) for part in (item if isinstance(item, list) else [item])]

@@ -23,9 +23,11 @@ class LightGenerator:
         self._server = GeneratorServer.sync_init(LLMConfig(**llm_config))
         await self._server.start()
 
-    async def generate(self, kind: str, body: dict[str, Any]) -> AsyncIterator[list[Any]]:
+    async def generate(
+        self, kind: str, body: dict[str, Any], trace: dict[str, str] | None = None
+    ) -> AsyncIterator[list[Any]]:
         """Stream an answer; see :meth:`app.deployments.generator.GeneratorServer.generate`."""
-        async with aclosing(self._server.generate(kind, body)) as items:
+        async with aclosing(self._server.generate(kind, body, trace)) as items:
             async for item in items:
                 yield item
 

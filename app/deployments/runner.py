@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import asyncio
 import gc
-import logging
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from contextvars import copy_context
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -20,11 +20,13 @@ from ray import serve
 from app.config.guardrail import GuardrailConfig
 from app.config.pipeline import BatchingShape
 from app.errors import ConfigError, InvalidRequest
+from app.logs import logger
 from app.messages import Action, Finding, JudgeRequest, RetrievalQuery, Retrieved, Verdict
 from app.metrics import Metrics
 from app.notes import note_index
+from app.traces import OFF, Traces
 
-log = logging.getLogger("baton.runner")
+log = logger("runner")
 
 #: A text up to this many characters is judged on the event loop: 2 KB take well under a millisecond, and a switch of
 #: threads per generated token would cost more than the judgement.
@@ -73,7 +75,9 @@ class StageRunner:
         self._manage_threads.shutdown(wait=False)
 
     async def _off_loop(self, work: Callable[..., Any], *arguments: Any) -> Any:
-        return await asyncio.get_running_loop().run_in_executor(self._threads, partial(work, *arguments))
+        # In the request's context, so that what a stage logs carries the request's id and trace.
+        run = copy_context().run
+        return await asyncio.get_running_loop().run_in_executor(self._threads, partial(run, work, *arguments))
 
 
 def settle() -> None:
@@ -137,9 +141,10 @@ def _on_its_row(found: Finding, rows: int) -> Finding:
 class RetrieverRunner(StageRunner):
     """Gathers questions that arrive together into one call of the embedder (Serve's dynamic batching)."""
 
-    def __init__(self, stage: Any, shape: BatchingShape, metrics: Metrics) -> None:
+    def __init__(self, stage: Any, shape: BatchingShape, metrics: Metrics, traces: Traces = OFF) -> None:
         super().__init__(stage, shape.threads)
         self._metrics = metrics
+        self._traces = traces
         self._watch: asyncio.Task[None] | None = None
         self._batched = serve.batch(
             max_batch_size=shape.max_batch_size,
@@ -168,14 +173,15 @@ class RetrieverRunner(StageRunner):
                 log.warning("the size of the index is not known: %s", type(error).__name__)
             await asyncio.sleep(_INDEX_SECONDS)
 
-    async def _run_batch(self, queries: list[RetrievalQuery]) -> list[tuple[Retrieved | Exception]]:
+    async def _run_batch(self, queries: list[RetrievalQuery], spans: list[Any]) -> list[tuple[Retrieved | Exception]]:
         # Wrapped in tuples: one question's error must not become the error of the whole batch.
-        results = await self._off_loop(self.stage.run_batch, queries)
+        with self._traces.batch(self.stage.name, spans):
+            results = await self._off_loop(self.stage.run_batch, queries)
         return [(result,) for result in results]
 
     async def run(self, request: RetrievalQuery, payload: Any = None) -> Retrieved:
         """Search for one question. Raises what went wrong with this question alone."""
-        (result,) = await self._batched(request)
+        (result,) = await self._batched(request, self._traces.current())
         if isinstance(result, Exception):
             raise result
         found: Retrieved = result

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Mapping
 from typing import Any
 
 from app.config.answers import AssemblerConfig, ModelWindow, PostprocessorConfig
 from app.config.base import Config
 from app.config.guardrail import GuardrailConfig
+from app.config.observing import TracesConfig
 from app.config.pipeline import PipelineShape, StageShape
 from app.config.retrieval import RetrieverConfig
 from app.config.version import config_version
@@ -18,6 +20,7 @@ from app.handoff import HandoffMeter
 from app.messages import RetrievalQuery, Retrieved
 from app.metrics import Metrics, RayMetrics
 from app.payloads import Payloads, PlacedRetrieved
+from app.traces import OFF, Carrier, Traces
 
 SETTINGS: Mapping[str, type[Config]] = {
     "guardrail": GuardrailConfig,
@@ -33,7 +36,7 @@ def stage_shape(shape: PipelineShape, name: str) -> StageShape:
     return found
 
 
-def build_runner(name: str, shape: PipelineShape, metrics: Metrics) -> StageRunner:
+def build_runner(name: str, shape: PipelineShape, metrics: Metrics, traces: Traces = OFF) -> StageRunner:
     """Build the stage called ``name`` with its default settings, not yet started."""
     threads = stage_shape(shape, name).threads
     if name == "guardrail":
@@ -44,7 +47,7 @@ def build_runner(name: str, shape: PipelineShape, metrics: Metrics) -> StageRunn
         from app.stages.retriever import Retriever, RetrieverStructure
 
         structure = RetrieverStructure(store=shape.store, embedder=shape.embedder, chunking=shape.chunking)
-        return RetrieverRunner(Retriever(structure, RetrieverConfig()), shape.stages.retriever, metrics)
+        return RetrieverRunner(Retriever(structure, RetrieverConfig()), shape.stages.retriever, metrics, traces)
     if name == "assembler":
         from app.stages.assembler import Assembler
 
@@ -69,9 +72,10 @@ class StageDeployment:
         self._name = name
         self._metrics = RayMetrics()
         self._meter = HandoffMeter(self._metrics)
+        self._traces = Traces(name)
         parsed = PipelineShape.parse(shape, "pipeline")
         self._payloads = Payloads(parsed.handoff)
-        self._runner = build_runner(name, parsed, self._metrics)
+        self._runner = build_runner(name, parsed, self._metrics, self._traces)
         await self._runner.start()
         self._configured = False
 
@@ -81,7 +85,7 @@ class StageDeployment:
         At start wrong settings stop the replica; later ones are refused, logged and counted, and the old ones stay.
         """
         try:
-            await self._runner.configure(SETTINGS[self._name].parse(settings, self._name))
+            await self._configure(settings)
         except ConfigError as error:
             if not self._configured:
                 raise
@@ -92,11 +96,30 @@ class StageDeployment:
             settle()
         self._configured = True
 
-    async def run(self, request: Any, payload: Retrieved | PlacedRetrieved | None = None, sent: float = 0.0) -> Any:
+    async def _configure(self, settings: Any) -> None:
+        """Hand the stage its settings, without the key ``traces`` that all deployments have. Raises ConfigError."""
+        own = {key: value for key, value in settings.items() if key != "traces"}
+        traces = TracesConfig.parse(settings.get("traces", {}), f"{self._name}.traces")
+        await self._runner.configure(SETTINGS[self._name].parse(own, self._name))
+        await asyncio.to_thread(self._traces.configure, traces)
+
+    async def run(
+        self,
+        request: Any,
+        payload: Retrieved | PlacedRetrieved | None = None,
+        sent: float = 0.0,
+        trace: Carrier | None = None,
+    ) -> Any:
         """Run the stage on one request; ``payload`` arrives by reference, or as its place in shared memory.
 
-        ``sent`` is the ``time.time()`` at which the caller sent the payload.
+        ``sent`` is the ``time.time()`` of the sending of the payload, ``trace`` the caller's span as W3C headers.
         """
+        with self._traces.handled(self._name, trace, request) as span:
+            result = await self._run(request, payload, sent)
+            span.found(result)
+        return result
+
+    async def _run(self, request: Any, payload: Retrieved | PlacedRetrieved | None, sent: float) -> Any:
         if payload is None:
             return await self._runner.run(request)
         retrieved = self._payloads.open(payload) if isinstance(payload, PlacedRetrieved) else payload
@@ -106,15 +129,20 @@ class StageDeployment:
             self._payloads.check(payload)
         return result
 
-    async def place(self, request: RetrievalQuery) -> PlacedRetrieved | None:
+    async def place(self, request: RetrievalQuery, trace: Carrier | None = None) -> PlacedRetrieved | None:
         """Run the retriever and leave its result in shared memory; None = there is no room, ask :meth:`run`."""
-        retrieved: Retrieved = await self._runner.run(request)
-        return await self._payloads.place(retrieved)
+        with self._traces.handled(self._name, trace, request) as span:
+            retrieved: Retrieved = await self._runner.run(request)
+            span.found(retrieved)
+            return await self._payloads.place(retrieved)
 
-    async def manage(self, method: str, *arguments: Any) -> Any:
+    async def manage(self, method: str, *arguments: Any, trace: Carrier | None = None) -> Any:
         """Call another method of the stage."""
-        return await self._runner.manage(method, *arguments)
+        with self._traces.handled(self._name, trace, None) as span:
+            span.set(code__function__name=method)
+            return await self._runner.manage(method, *arguments)
 
     def __del__(self) -> None:
-        """Remove the shared memory; Serve calls this when a replica stops."""
+        """Send the last spans and remove the shared memory; Serve calls this when a replica stops."""
+        self._traces.close()
         self._payloads.close()

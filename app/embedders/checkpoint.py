@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import logging
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,9 +10,10 @@ from typing import Any
 
 from app.config.embedder import EmbedderConfig, looks_like_a_path
 from app.errors import ConfigError, StageUnavailable, bounded
+from app.logs import logger
 from app.weights.sharing import Held, fingerprint, node_store, share
 
-log = logging.getLogger("baton.embedder")
+log = logger("embedder")
 
 _TOKENIZER_FILES = (
     "tokenizer.json",

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Protocol
 
 from app.config.guardrail import ClassifierRule
 from app.errors import ConfigError, StageUnavailable, bounded
+from app.logs import logger
 from app.weights.sharing import Follower, Held, fingerprint, node_store, share
 
-log = logging.getLogger("baton.guardrail")
+log = logger("guardrail")
 
 _WINDOWS_AT_ONCE = 16
 

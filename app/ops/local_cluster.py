@@ -77,7 +77,8 @@ class LocalCluster:
             dashboard_port=machine.dashboard_port,
             _metrics_export_port=machine.metrics_port,
             log_to_driver=False,
-            logging_level="warning",
+            # Of this process alone, which people read.
+            logging_config=ray.LoggingConfig(encoding="TEXT", log_level="WARNING"),
         )
 
     def deploy(self) -> None:

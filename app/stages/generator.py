@@ -35,8 +35,13 @@ _DONE = "[DONE]"
 class Engine(Protocol):
     """One model's engine. Items are SSE strings, ``{"error": …}`` mappings, or lists of either."""
 
-    def generate(self, kind: Kind, body: Mapping[str, Any]) -> AsyncIterator[Any]:
-        """Send OpenAI's request body; closing the iterator aborts the request in the engine."""
+    def generate(
+        self, kind: Kind, body: Mapping[str, Any], trace: Mapping[str, str] | None = None
+    ) -> AsyncIterator[Any]:
+        """Send OpenAI's request body; closing the iterator aborts the request in the engine.
+
+        ``trace`` are W3C headers of the trace that the request belongs to.
+        """
         ...
 
 
@@ -55,7 +60,7 @@ class Generator:
         if engine is None:
             raise ModelNotFound(f"The model {request.model!r} is not served here.", STAGE, "model")
         kind: Kind = "chat" if request.prompt is None else "completions"
-        async with aclosing(_flatten(engine.generate(kind, _body(request)))) as items:
+        async with aclosing(_flatten(engine.generate(kind, _body(request), request.trace))) as items:
             async for item in items:
                 for delta in _deltas(item, kind):
                     yield delta

@@ -6,8 +6,6 @@ the answer, how sure may one be of it. The answer's text is never changed, so st
 
 from __future__ import annotations
 
-import logging
-
 from app.answers.confidence import Calibration
 from app.answers.json_answer import JsonChecker, JsonReport
 from app.answers.review import Review, Scale
@@ -15,9 +13,10 @@ from app.config.answers import PostprocessorConfig
 from app.config.embedder import EmbedderConfig
 from app.embedders.factory import build_embedder
 from app.errors import ConfigError, StageUnavailable
+from app.logs import logger
 from app.messages import Choice, ChoiceReport, PostprocessRequest, Report, Retrieved
 
-_log = logging.getLogger(__name__)
+_log = logger("postprocessor")
 _USABLE_JSON = frozenset({"valid", "repaired"})
 
 

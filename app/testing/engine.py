@@ -20,7 +20,8 @@ class FakeEngine:
     """Streams ``words`` (again from the start when they run out) until ``max_tokens``; one word is one token.
 
     ``seconds_per_token`` sets the rate. ``fail_after`` raises an engine error after that many pieces (0 = instead of
-    the first). ``running`` counts requests at work, ``aborted`` those that were closed before their end.
+    the first). ``running`` counts requests at work, ``aborted`` those that were closed before their end;
+    ``bodies`` and ``traces`` hold what came with each.
     """
 
     def __init__(
@@ -37,10 +38,14 @@ class FakeEngine:
         self.running = 0
         self.aborted = 0
         self.bodies: list[dict[str, Any]] = []
+        self.traces: list[Mapping[str, str] | None] = []
 
-    async def generate(self, kind: str, body: Mapping[str, Any]) -> AsyncIterator[list[Any]]:
+    async def generate(
+        self, kind: str, body: Mapping[str, Any], trace: Mapping[str, str] | None = None
+    ) -> AsyncIterator[list[Any]]:
         """Yield what the engine would for OpenAI's request body."""
         self.bodies.append(dict(body))
+        self.traces.append(trace)
         self.running += 1
         finished = False
         try:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import hashlib
-import logging
 import sys
 import threading
 import weakref
@@ -15,11 +14,12 @@ from pathlib import Path
 from typing import Any
 
 from app.errors import BatonError, ConfigError, StageUnavailable
+from app.logs import logger
 from app.weights.snapshot import Packed, Snapshot
 from app.weights.store import ProcessStore, WeightStore, publish, wait_for
 from app.weights.tensors import put_together, take_apart
 
-log = logging.getLogger("baton.weights")
+log = logger("weights")
 
 #: How often a replica asks whether there is a newer version: a call of under 2 ms, off the requests' way.
 _FOLLOW_SECONDS = 1.0

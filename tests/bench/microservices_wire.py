@@ -165,7 +165,7 @@ class HttpEngine:
         self._url = url
         self._session = session
 
-    async def generate(self, kind: str, body: Mapping[str, Any]) -> AsyncIterator[Any]:
+    async def generate(self, kind: str, body: Mapping[str, Any], trace: Any = None) -> AsyncIterator[Any]:
         """Yield the answer as one piece, and the usage."""
         reply = await post(self._session, self._url, [dump({"kind": kind, "body": body})])
         for item in orjson.loads(reply):

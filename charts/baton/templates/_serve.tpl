@@ -59,7 +59,9 @@ It is JSON inside YAML: every string is quoted, so no reader takes "no", "1e5" o
 {{- $deployments := list (include "baton.deployment" (list "gateway" $options.gateway $settings) | fromJson) -}}
 {{- range $name := list "guardrail" "retriever" "assembler" "postprocessor" -}}
 {{- if eq (get $args.stages $name).placement "deployment" -}}
-{{- $entry := include "baton.deployment" (list $name (get $options $name) (get $settings $name)) | fromJson -}}
+{{- $live := deepCopy (get $settings $name) -}}
+{{- if $settings.traces.endpoint -}}{{- $_ := set $live "traces" $settings.traces -}}{{- end -}}
+{{- $entry := include "baton.deployment" (list $name (get $options $name) $live) | fromJson -}}
 {{- $deployments = append $deployments $entry -}}
 {{- end -}}
 {{- end -}}
@@ -78,6 +80,6 @@ It is JSON inside YAML: every string is quoted, so no reader takes "no", "1e5" o
 {{- end -}}
 {{- $applications = append $applications (include "baton.pipelineApplication" $values | fromJson) -}}
 {{- dict "proxy_location" "EveryNode" "http_options" (dict "host" "0.0.0.0" "port" 8000)
-  "logging_config" (dict "encoding" "TEXT" "log_level" "INFO" "enable_access_log" false)
+  "logging_config" (dict "encoding" $values.settings.logs.encoding "log_level" $values.settings.logs.level "enable_access_log" false)
   "applications" $applications | toPrettyJson -}}
 {{- end -}}

@@ -123,16 +123,16 @@ async def test_routing_errors_have_openais_shape(site: Site, method: str, path: 
 
 
 async def test_the_access_log_names_the_request_and_its_trace(site: Site, caplog: pytest.LogCaptureFixture) -> None:
-    caplog.set_level(logging.INFO, "baton.gateway")
+    caplog.set_level(logging.INFO, "ray.serve.baton.gateway")
     trace = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"
     await site.ask(messages=[{"role": "user", "content": "secret"}])
     await site.client.get("/healthz", headers={"x-request-id": "abc", "traceparent": trace})
     await site.client.get("/healthz?secret", headers={"traceparent": "junk secret"})
-    lines = [record.getMessage() for record in caplog.records if record.name == "baton.gateway"]
+    lines = [record.getMessage() for record in caplog.records if record.name == "ray.serve.baton.gateway"]
     assert lines[0].startswith("POST /v1/chat/completions 200")
     assert "profile=default" in lines[0]
     assert "request_id=abc" in lines[1]
-    assert f"traceparent={trace}" in lines[1]
+    assert f"trace_id={trace[3:35]}" in lines[1]
     assert "secret" not in "".join(lines)
 
 

@@ -59,7 +59,7 @@ async def test_completions_keep_the_likeliest_tokens_of_each_place():
 @pytest.mark.parametrize("top", [None, [None]])
 async def test_a_place_without_likeliest_tokens_has_none(top):
     class Silent:
-        async def generate(self, kind, body):
+        async def generate(self, kind, body, trace=None):
             logprobs = {"tokens": ["x"], "token_logprobs": [None], "top_logprobs": top}
             yield {"choices": [{"index": 0, "text": "x", "logprobs": logprobs}]}
 

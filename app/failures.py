@@ -1,0 +1,49 @@
+"""What a call to a stage may fail with, as errors of :mod:`app.errors`."""
+
+from __future__ import annotations
+
+import traceback
+
+from app.admission import overloaded
+from app.errors import BatonError, DeadlineExceeded, InternalError, StageUnavailable, engine_died
+from app.logs import logger
+
+log = logger("gateway")
+
+
+def translate(error: BaseException, stage: str) -> BatonError:
+    """Turn whatever a call raised into one of our errors; what is not known becomes :class:`InternalError`."""
+    cause = getattr(error, "cause", None) or error
+    for candidate in (cause, error, error.__cause__):
+        if type(candidate).__module__ == "app.errors" and isinstance(candidate, BatonError):
+            return candidate
+    name = type(cause).__name__
+    if name == "BackPressureError" or type(error).__name__ == "BackPressureError":
+        return overloaded(stage)
+    if name == "EngineDeadError":
+        return engine_died(stage)
+    if name in _UNAVAILABLE or type(error).__name__ in _UNAVAILABLE:
+        return StageUnavailable(f"No replica of the {stage} can answer at present; try again shortly.", stage, None, 5)
+    if isinstance(error, TimeoutError):
+        return DeadlineExceeded("The request's deadline has passed.", stage)
+    # The type and the place, never the message: it may quote what somebody asked.
+    where = "".join(traceback.format_tb(error.__traceback__))
+    log.error("%s failed with %s\n%s", stage, name, where, extra={"stage": stage, "error_type": name})
+    return InternalError(f"The {stage} failed; the log has the details under the request's id.", stage)
+
+
+_UNAVAILABLE = frozenset(
+    {
+        "ActorDiedError",
+        "ActorUnavailableError",
+        "RayActorError",
+        "WorkerCrashedError",
+        "DeploymentUnavailableError",
+        "ReplicaUnavailableError",
+        "ObjectLostError",
+        "OwnerDiedError",
+        "NodeDiedError",
+        "OutOfMemoryError",
+        "RayServeException",
+    }
+)
