@@ -23,6 +23,8 @@ from app.messages import (
 )
 
 Facts = Mapping[str, Any]
+#: Longest text of a span, where spans may carry texts at all.
+_TEXT_CHARS = 8192
 _SAMPLING = ("temperature", "top_p", "top_k", "frequency_penalty", "presence_penalty", "seed")
 
 
@@ -118,7 +120,7 @@ def _messages(messages: Any) -> str:
     parts = [
         {"role": turn["role"], "parts": [{"type": "text", "content": turn.get("content") or ""}]} for turn in messages
     ]
-    return orjson.dumps(parts).decode()
+    return orjson.dumps(parts).decode()[:_TEXT_CHARS]
 
 
 _READERS: Mapping[type, Callable[[Any], Facts]] = {

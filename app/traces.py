@@ -25,7 +25,6 @@ from app.span_facts import Facts, facts_of
 _QUEUED_SPANS = 4096
 _EXPORT_SECONDS = 1.0
 _TIMEOUT_SECONDS = 5.0
-_CONTENT_CHARS = 8192
 #: How long a process that stops waits for its last spans to be taken.
 _FAREWELL_SECONDS = 2.0
 
@@ -254,14 +253,13 @@ OFF = Traces("none")
 def _provider(service: str, config: TracesConfig, exporter: Any) -> Any:
     from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
     from opentelemetry.sdk.resources import Resource
-    from opentelemetry.sdk.trace import SpanLimits, TracerProvider
+    from opentelemetry.sdk.trace import TracerProvider
     from opentelemetry.sdk.trace.export import BatchSpanProcessor
     from opentelemetry.sdk.trace.sampling import ParentBased, TraceIdRatioBased
 
     provider = TracerProvider(
         sampler=ParentBased(TraceIdRatioBased(config.sampling_ratio)),
         resource=Resource.create({"service.name": f"baton-{service}", "service.namespace": "baton"}),
-        span_limits=SpanLimits(max_span_attribute_length=_CONTENT_CHARS),
         shutdown_on_exit=False,
     )
     sender = exporter or OTLPSpanExporter(config.endpoint, timeout=_TIMEOUT_SECONDS)

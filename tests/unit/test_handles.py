@@ -79,16 +79,18 @@ class Response:
 class Handle:
     """Stands for Serve's DeploymentHandle; remembers each call and the options it was made with."""
 
-    def __init__(self, results, calls=None, options=None):
+    def __init__(self, results, calls=None, options=None, keywords=None):
         self.results = results
         self.calls = [] if calls is None else calls
+        self.keywords = [] if keywords is None else keywords
         self.given = options or {}
 
     def options(self, **options):
-        return Handle(self.results, self.calls, self.given | options)
+        return Handle(self.results, self.calls, self.given | options, self.keywords)
 
-    def remote(self, *arguments):
+    def remote(self, *arguments, **keywords):
         self.calls.append((self.given, arguments))
+        self.keywords.append(keywords)
         return self.results.pop(0)
 
 
