@@ -1,5 +1,5 @@
 .DEFAULT_GOAL := help
-.PHONY: help setup run ask apply test test-unit test-chart test-dashboards test-app generate verify bench bench-quick lint format clean
+.PHONY: help setup run ask top apply test test-unit test-chart test-dashboards test-app generate verify bench bench-quick lint format clean
 .PHONY: image cluster-up cluster-down test-e2e
 PYTHON := .venv/bin/python
 
@@ -14,6 +14,9 @@ unexport Q
 ask: export BATON_QUESTION := $(value Q)
 ask: .venv/.run  ## Ask the running pipeline: make ask Q="What does the guardrail do?"
 	@$(PYTHON) -m app.ops.ask $(ARGS) -- "$$BATON_QUESTION"
+
+top: .venv/.run  ## What the running pipeline does, in the terminal; Ctrl-C ends it
+	@$(PYTHON) -m app.ops.top $(ARGS)
 
 apply: .venv/.run  ## Send a changed configuration to the running pipeline: make apply ARGS="--config my.yaml"
 	@$(PYTHON) -m app.ops.apply $(ARGS)
