@@ -112,7 +112,7 @@ def _log_access(method: str, facts: Facts, seen: Observed) -> None:
         *(method, seen.route, seen.status, milliseconds, seen.profile, facts.request_id, facts.trace_id),
         extra={
             "method": method,
-            "endpoint": seen.route,  # Serve writes its own ``route``, the application's prefix
+            "route": seen.route,
             "status": seen.status,
             "outcome": seen.outcome,
             "milliseconds": milliseconds,

@@ -7,6 +7,8 @@ from typing import Annotated, Any
 
 from pydantic import AfterValidator, Field
 
+from app.faults import ENDPOINT_PATTERN
+
 _UNITS = {"": 1, "k": 10**3, "M": 10**6, "G": 10**9, "T": 10**12, "Ki": 2**10, "Mi": 2**20, "Gi": 2**30, "Ti": 2**40}
 _QUANTITY = r"^[0-9]+(\.[0-9]+)?(m|k|M|G|T|Ki|Mi|Gi|Ti)?$"
 
@@ -19,6 +21,9 @@ EnvName = Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$")]
 
 #: A name as a label of the domain name system takes it.
 DnsName = Annotated[str, Field(pattern=r"^[a-z]([-a-z0-9]{0,51}[a-z0-9])?$")]
+
+#: Address of a service over HTTP; empty: none.
+HttpAddress = Annotated[str, Field(pattern=ENDPOINT_PATTERN)]
 
 Port = Annotated[int, Field(ge=1, le=65535)]
 Replicas = Annotated[int, Field(ge=0, le=10_000)]

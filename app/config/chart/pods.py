@@ -11,6 +11,7 @@ from app.config.chart.kinds import (
     DnsName,
     EnvName,
     EnvValue,
+    HttpAddress,
     Memory,
     Quantity,
     Replicas,
@@ -84,6 +85,19 @@ class PodValues(Config):
     """Where they are mounted."""
 
 
+class GrafanaValues(Config):
+    """Where Ray's dashboard finds Grafana and Prometheus, whose graphs it shows; empty: it shows none."""
+
+    host: HttpAddress = ""
+    """Grafana's address as the head reaches it, such as `http://grafana.monitoring:3000`."""
+    iframe_host: HttpAddress = ""
+    """Grafana's address as the browser reaches it; empty: the same."""
+    prometheus_host: HttpAddress = ""
+    """Prometheus' address as the head reaches it."""
+    prometheus_name: str = "Prometheus"
+    """Name of the data source in Grafana."""
+
+
 class HeadValues(PodValues):
     """The head: Ray's control plane, Serve's controller and a proxy."""
 
@@ -93,6 +107,8 @@ class HeadValues(PodValues):
     """Requests and limits."""
     serves: bool = True
     """Whether the head's proxy takes requests beside the workers'."""
+    grafana: GrafanaValues = GrafanaValues()
+    """Grafana inside Ray's own dashboard."""
 
 
 class DeviceValues(Config):
@@ -151,6 +167,23 @@ class SecretKey(Config):
     """The Secret."""
     key: str = Field(min_length=1)
     """Its key."""
+
+
+class LogCollectorValues(Config):
+    """An OpenTelemetry collector beside each Ray container that sends the pod's log files on (docs/logs.md)."""
+
+    enabled: bool = False
+    """Whether it runs."""
+    image: str = "otel/opentelemetry-collector-contrib:0.165.0"
+    """Its image."""
+    endpoint: HttpAddress = ""
+    """Where logs are sent, over OTLP/HTTP, without `/v1/logs`: `http://collector.monitoring:4318`."""
+    config: Verbatim = Field(default_factory=dict)
+    """Its whole configuration, in place of the chart's files/log-collector.yaml."""
+    resources: Resources = Resources(
+        requests={"cpu": "50m", "memory": "128Mi"}, limits={"cpu": "500m", "memory": "256Mi"}
+    )
+    """Requests and limits."""
 
 
 class SecurityValues(Config):

@@ -26,6 +26,7 @@ from app.config.chart.pods import (
     HeadValues,
     ImageValues,
     IndexValues,
+    LogCollectorValues,
     ModelCacheValues,
     SecretKey,
     SecurityValues,
@@ -139,6 +140,8 @@ class ChartValues(Config):
     """Where model files lie."""
     gcs_fault_tolerance: FaultToleranceValues = FaultToleranceValues()
     """Keeps the cluster's state."""
+    log_collector: LogCollectorValues = LogCollectorValues()
+    """Ships the logs."""
     service_account: ServiceAccountValues = ServiceAccountValues()
     """The service account."""
     security: SecurityValues = SecurityValues()

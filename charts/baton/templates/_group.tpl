@@ -60,8 +60,17 @@ template:
     {{- end }}
     containers:
       - {{ include "baton.container" . | nindent 8 | trim }}
+      {{- if $values.logCollector.enabled }}
+      - {{ include "baton.logCollector" (list $root $values) | nindent 8 | trim }}
+      {{- end }}
     volumes:
       {{- include "baton.volumes" (list $root $values $pod) | nindent 6 }}
+      {{- if $values.logCollector.enabled }}
+      - name: log-collector
+        configMap: {name: {{ include "baton.fullname" $root }}-log-collector}
+      - name: log-positions
+        emptyDir: {}
+      {{- end }}
 {{- end -}}
 
 {{- define "baton.container" -}}

@@ -33,6 +33,11 @@ capabilities:
 {{- $_ := set $env "HF_HUB_OFFLINE" "1" -}}{{- $_ := set $env "TRANSFORMERS_OFFLINE" "1" -}}
 {{- end -}}
 {{- with $cache.mirror -}}{{- $_ := set $env "HF_ENDPOINT" . -}}{{- end -}}
+{{- with $pod.grafana -}}
+{{- range $name, $value := dict "RAY_GRAFANA_HOST" .host "RAY_GRAFANA_IFRAME_HOST" (.iframeHost | default .host) "RAY_PROMETHEUS_HOST" .prometheusHost "RAY_PROMETHEUS_NAME" (.host | ternary .prometheusName "") -}}
+{{- if $value -}}{{- $_ := set $env $name $value -}}{{- end -}}
+{{- end -}}
+{{- end -}}
 {{- range $name, $value := $values.env -}}{{- $_ := set $env $name $value -}}{{- end -}}
 {{- range $name, $value := $pod.env -}}{{- $_ := set $env $name $value -}}{{- end -}}
 {{- $list := list -}}

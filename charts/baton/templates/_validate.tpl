@@ -106,6 +106,19 @@ What a schema cannot say: values that do not fit together end the render with se
 {{- end -}}
 {{- end -}}
 
+{{- define "baton.check.observing" -}}
+{{- $values := index . 1 -}}
+{{- if and $values.logCollector.enabled (not $values.logCollector.endpoint) (not $values.logCollector.config) }}
+- logCollector needs logCollector.endpoint, the address that logs are sent to, or a logCollector.config of your own.
+{{- end -}}
+{{- if and $values.networkPolicy.egress (not $values.networkPolicy.egressTo) (or $values.settings.traces.endpoint $values.logCollector.enabled) }}
+- networkPolicy.egress cuts the pods off the receiver of traces and logs: allow it in networkPolicy.egressTo.
+{{- end -}}
+{{- if and $values.head.grafana.host (not $values.head.grafana.prometheusHost) }}
+- head.grafana.host needs head.grafana.prometheusHost: Ray's dashboard shows Grafana's graphs only where it reaches Prometheus as well.
+{{- end -}}
+{{- end -}}
+
 {{- define "baton.check.gateway" -}}
 {{- $values := index . 1 -}}{{- $gateway := $values.gateway -}}
 {{- if and $values.networkPolicy.egress $values.autoscaling.enabled (not $values.networkPolicy.egressTo) }}
