@@ -60,3 +60,18 @@ def cluster_hash(objects: list[dict[str, Any]]) -> str:
     for group in [cluster["headGroupSpec"], *cluster["workerGroupSpecs"]]:
         group["template"]["spec"].pop("tolerations", None)
     return hashlib.sha256(json.dumps(cluster, sort_keys=True).encode()).hexdigest()
+
+
+def normal(config):
+    """Fill in what the applications fill in at their start."""
+    for found in config["applications"]:
+        if found["name"] == "pipeline":
+            found["args"] = PipelineShape.parse(found["args"], "args").model_dump(mode="json")
+            for deployment in found["deployments"]:
+                if deployment["name"] == "gateway":
+                    settings = PipelineSettings.parse(deployment["user_config"], "user_config")
+                    deployment["user_config"] = settings.model_dump(mode="json")
+                    live = deployment["user_config"]
+                else:
+                    deployment["user_config"] = live[deployment["name"]]
+    return config

@@ -235,6 +235,16 @@ WRONG = {
         "autoscaler",
         "networkPolicy.egressTo",
     ),
+    "logs to nowhere": ({"logCollector": {"enabled": True}}, "logCollector.endpoint"),
+    "traces behind a closed door": (
+        {
+            "networkPolicy": {"enabled": True, "egress": True},
+            "settings": {"traces": {"endpoint": "http://c:4318/v1/traces"}},
+        },
+        "traces and logs",
+        "networkPolicy.egressTo",
+    ),
+    "Grafana without Prometheus": ({"head": {"grafana": {"host": "http://g"}}}, "head.grafana.prometheusHost"),
     "TLS without host": ({"gateway": {"ingress": {"enabled": True, "tlsSecret": "x"}}}, "gateway.ingress.host"),
     "route without gateway": ({"gateway": {"httpRoute": {"enabled": True}}}, "parentRefs", "gateway.create"),
     "gateway without class": (

@@ -14,7 +14,7 @@ from app.config.chart.serve import serve_config
 from app.config.chart.values import completed
 from app.config.pipeline import PipelineSettings, PipelineShape
 from scripts.helm_render import CHART, SHAPES, shape_values
-from tests.chart.objects import environment, groups, of_kind, pod_specs, rayservice, serve
+from tests.chart.objects import environment, groups, normal, of_kind, pod_specs, rayservice, serve
 
 ALL = ["default", *SHAPES]
 STARTER = yaml.safe_load((CHART / "files" / "starter.yaml").read_text())
@@ -36,21 +36,6 @@ def ray_schema():
         warnings.simplefilter("ignore")  # Ray's own import
         from ray.serve.schema import ServeDeploySchema
     return ServeDeploySchema
-
-
-def normal(config):
-    """Fill in what the applications fill in at their start."""
-    for found in config["applications"]:
-        if found["name"] == "pipeline":
-            found["args"] = PipelineShape.parse(found["args"], "args").model_dump(mode="json")
-            for deployment in found["deployments"]:
-                if deployment["name"] == "gateway":
-                    settings = PipelineSettings.parse(deployment["user_config"], "user_config")
-                    deployment["user_config"] = settings.model_dump(mode="json")
-                    live = deployment["user_config"]
-                else:
-                    deployment["user_config"] = live[deployment["name"]]
-    return config
 
 
 def test_every_shape_of_the_issue_is_there():

@@ -34,8 +34,11 @@ capabilities:
 {{- end -}}
 {{- with $cache.mirror -}}{{- $_ := set $env "HF_ENDPOINT" . -}}{{- end -}}
 {{- with $pod.grafana -}}
-{{- range $name, $value := dict "RAY_GRAFANA_HOST" .host "RAY_GRAFANA_IFRAME_HOST" (.iframeHost | default .host) "RAY_PROMETHEUS_HOST" .prometheusHost "RAY_PROMETHEUS_NAME" (.host | ternary .prometheusName "") -}}
-{{- if $value -}}{{- $_ := set $env $name $value -}}{{- end -}}
+{{- if .host -}}
+{{- $_ := set $env "RAY_GRAFANA_HOST" .host -}}
+{{- $_ := set $env "RAY_GRAFANA_IFRAME_HOST" (.iframeHost | default .host) -}}
+{{- $_ := set $env "RAY_PROMETHEUS_HOST" .prometheusHost -}}
+{{- $_ := set $env "RAY_PROMETHEUS_NAME" .prometheusName -}}
 {{- end -}}
 {{- end -}}
 {{- range $name, $value := $values.env -}}{{- $_ := set $env $name $value -}}{{- end -}}
