@@ -10,6 +10,8 @@ from typing import Any
 
 import yaml
 
+from app.config.pipeline import PipelineSettings, PipelineShape
+
 
 def of_kind(objects: list[dict[str, Any]], kind: str) -> list[dict[str, Any]]:
     return [found for found in objects if found["kind"] == kind]
@@ -62,7 +64,7 @@ def cluster_hash(objects: list[dict[str, Any]]) -> str:
     return hashlib.sha256(json.dumps(cluster, sort_keys=True).encode()).hexdigest()
 
 
-def normal(config):
+def normal(config: dict[str, Any]) -> dict[str, Any]:
     """Fill in what the applications fill in at their start."""
     for found in config["applications"]:
         if found["name"] == "pipeline":

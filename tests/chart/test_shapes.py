@@ -12,7 +12,6 @@ import yaml
 
 from app.config.chart.serve import serve_config
 from app.config.chart.values import completed
-from app.config.pipeline import PipelineSettings, PipelineShape
 from scripts.helm_render import CHART, SHAPES, shape_values
 from tests.chart.objects import environment, groups, normal, of_kind, pod_specs, rayservice, serve
 
