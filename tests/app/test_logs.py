@@ -111,7 +111,7 @@ def test_the_level_changes_in_place(baton, folder):
 def test_the_terminals_board_shows_the_running_pipeline(baton):
     baton.wait_for(lambda: baton.scrape("ray_baton_stage_milliseconds_count") > 0, 60, "metrics of a stage")
     command = [sys.executable, "-m", "app.ops.top", "--once", "--url", baton.metrics]
-    shown = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, env=None, check=False)
+    shown = subprocess.run(command, capture_output=True, text=True, cwd=ROOT)
     assert shown.returncode == 0, shown.stderr
     rows = {line.split()[0]: line for line in shown.stdout.splitlines() if line.strip()}
     for name in ("guardrail", "retriever", "assembler", "generator", "postprocessor", "smollm2"):

@@ -22,12 +22,16 @@ from app.ops.top.window import Reading, Window
 
 _DEFAULT = "http://127.0.0.1:9464/metrics"
 _OURS = "ray_baton_"
+#: Columns of a board in a file or a pipe, which have no width of their own.
+_WIDTH = 120
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Show the board until Ctrl-C; return the exit code: 0 shown, 1 nothing is running."""
     options = _parser().parse_args(arguments)
     console = Console()
+    if not console.is_terminal:
+        console.width = _WIDTH
     with httpx.Client(timeout=10) as client, contextlib.suppress(KeyboardInterrupt):
         try:
             _show(console, lambda: _read(client, options.url or [_DEFAULT]), options)

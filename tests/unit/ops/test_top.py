@@ -88,8 +88,7 @@ def node():
     thread.join(timeout=5)
 
 
-def once(capsys, monkeypatch, *urls):
-    monkeypatch.setenv("COLUMNS", "160")
+def once(capsys, *urls):
     code = main(["--once", *(part for url in urls for part in ("--url", url))])
     out = capsys.readouterr()
     return code, out.out, out.err
@@ -99,8 +98,8 @@ def row(text, name):
     return next(line.split() for line in text.splitlines() if line.startswith(name))
 
 
-def test_one_board_of_all_since_the_start(node, capsys, monkeypatch):
-    code, out, _ = once(capsys, monkeypatch, node.url)
+def test_one_board_of_all_since_the_start(node, capsys):
+    code, out, _ = once(capsys, node.url)
     assert code == 0
     assert "answered 100" in out
     assert "shed 3" in out
@@ -114,28 +113,28 @@ def test_one_board_of_all_since_the_start(node, capsys, monkeypatch):
     assert "\x1b" not in out, "a pipe gets no control codes"
 
 
-def test_gpus_are_shown_where_there_are_some(node, capsys, monkeypatch):
+def test_gpus_are_shown_where_there_are_some(node, capsys):
     node.text = page() + GPUS
-    _, out, _ = once(capsys, monkeypatch, node.url)
+    _, out, _ = once(capsys, node.url)
     for part in ("80 %", "1.0 GiB of 4.0 GiB", "350 W"):
         assert part in out
 
 
-def test_nodes_are_added_up(node, capsys, monkeypatch):
-    _, out, _ = once(capsys, monkeypatch, node.url, node.url)
+def test_nodes_are_added_up(node, capsys):
+    _, out, _ = once(capsys, node.url, node.url)
     assert "answered 200" in out
 
 
-def test_nothing_running_is_told_in_a_sentence(capsys, monkeypatch):
-    code, out, err = once(capsys, monkeypatch, "http://127.0.0.1:9/metrics")
+def test_nothing_running_is_told_in_a_sentence(capsys):
+    code, out, err = once(capsys, "http://127.0.0.1:9/metrics")
     assert (code, out) == (1, "")
     assert err.startswith("baton: Nothing is running that answers at http://127.0.0.1:9/metrics")
     assert "make run" in err
 
 
-def test_another_clusters_page_is_told_in_a_sentence(node, capsys, monkeypatch):
+def test_another_clusters_page_is_told_in_a_sentence(node, capsys):
     node.text = "# TYPE up gauge\nup 1\n"
-    code, _, err = once(capsys, monkeypatch, node.url)
+    code, _, err = once(capsys, node.url)
     assert code == 1
     assert "no metrics of Baton" in err
 
