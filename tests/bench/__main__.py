@@ -18,7 +18,7 @@ from tests.bench.report import write_report
 
 RESULTS = ROOT / "tests" / "bench" / "results"
 #: Each is a module of `tests/bench` with `run(quick: bool) -> Result` and `BOUNDS`, ratio → (least, most).
-BENCHES = ("handoff", "overhead", "microservices", "streams", "batching", "weights", "guardrail")
+BENCHES = ("handoff", "overhead", "microservices", "streams", "observing", "batching", "weights", "guardrail")
 
 
 def measure(name: str, quick: bool) -> int:

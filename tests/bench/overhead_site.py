@@ -103,6 +103,10 @@ class Site:
         """Start Ray and send the configuration's pipeline with these applications beside it."""
         self._cluster = LocalCluster(config, self._folder)
         self._cluster.start()
+        self.send(config, applications)
+
+    def send(self, config: LocalConfig, applications: list[dict[str, Any]]) -> None:
+        """Send a configuration to the cluster that runs."""
         whole = serve_config(config)
         names = {application["name"] for application in applications}
         whole["applications"] = applications + [one for one in whole["applications"] if one["name"] not in names]
