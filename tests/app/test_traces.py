@@ -1,5 +1,6 @@
 """One trace per request, as a collector gets it from a running pipeline."""
 
+import asyncio
 import time
 
 import httpx
@@ -58,7 +59,7 @@ def one(spans, name, **given):
 def test_a_request_is_one_trace_through_all_stages(baton, collector, placement):
     baton.deploy(traced(collector.endpoint, placement))
     trace = f"{'1' if placement == 'gateway' else '2'}bf92f3577b34da6a3ce929d0e0e4736"
-    reply = ask(baton, trace)
+    reply = ask(baton, trace, stream=placement == "deployment")  # plain and streamed replies run in different tasks
     assert reply.status_code == 200
     spans = collector.wait_for(trace, STAGES | {SERVER, ENGINE, "retriever batch"}, 60)
 
@@ -119,8 +120,6 @@ def test_questions_that_are_embedded_together_link_to_each_other(baton, collecto
     traces = [f"3bf92f3577b34da6a3ce929d0e0e47{number:02d}" for number in range(8)]
 
     async def all_at_once():
-        import asyncio
-
         async with httpx.AsyncClient(base_url=baton.base, timeout=120) as client:
             asked = {"model": "default", "max_tokens": 4, "messages": [{"role": "user", "content": QUESTION}]}
             calls = [
@@ -132,8 +131,6 @@ def test_questions_that_are_embedded_together_link_to_each_other(baton, collecto
                 for trace in traces
             ]
             return await asyncio.gather(*calls)
-
-    import asyncio
 
     asyncio.run(all_at_once())
     for trace in traces:

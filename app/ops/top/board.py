@@ -19,13 +19,8 @@ _SLOW_MILLISECONDS = 1_000
 
 def board(window: Window, *, whole_life: bool) -> RenderableType:
     """Return the board; ``whole_life``: the window begins when the cluster did."""
-    return Group(
-        _head(window, whole_life),
-        _stages(window),
-        _hops(window),
-        _engines(window),
-        _nodes(window),
-    )
+    tables = (_stages(window), _hops(window), _engines(window), _nodes(window))
+    return Group(_head(window, whole_life), *(part for table in tables for part in ("", table)))
 
 
 def _head(window: Window, whole_life: bool) -> RenderableType:
