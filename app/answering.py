@@ -192,9 +192,8 @@ class Answering:
         self.prompt_tokens = prompt.tokens if prompt else 0
         # The engine refuses several choices without sampling: they would all be the same, so one is copied.
         copies = len(choices) if self._greedy else 1
-        request = self._generate_request(prompt, len(choices) // copies)
-        span = self.stages.traces.stage("generator", request, call=True)
-        request = replace(request, trace=span.handed_on.get("trace"))
+        span = self.stages.traces.stage("generator", call=True)
+        request = self._generate_request(prompt, len(choices) // copies, span)
         with self._timed("generator"), self._generating(span, request), closing(self._deadline()) as deadline:
             async with aclosing(self.stages.generator.run(request)) as deltas:
                 while (delta := await deadline.next_of(deltas)) is not None:
@@ -237,9 +236,9 @@ class Answering:
             answers = [choice.text for choice in self.choices]
             span.set(gen_ai__input__messages=question_of(request), gen_ai__output__messages=answers_of(answers))
 
-    def _generate_request(self, prompt: Prompt | None, n: int) -> GenerateRequest:
+    def _generate_request(self, prompt: Prompt | None, n: int, span: Span) -> GenerateRequest:
         job = self.job
-        return GenerateRequest(
+        request = GenerateRequest(
             model=job.model,
             request_id=job.request_id,
             messages=prompt.messages if prompt else (),
@@ -253,7 +252,10 @@ class Answering:
             logprobs=True,
             top_logprobs=job.top_logprobs,
             priority=_PRIORITIES[job.priority],
+            trace=span.handed_on.get("trace"),
         )
+        span.found(request)
+        return request
 
     async def _judge_output(self, request: JudgeRequest) -> Verdict:
         start = time.monotonic()

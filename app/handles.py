@@ -175,7 +175,9 @@ class LocalCall:
         """Call another method of the stage."""
         with self._traces.stage(self._stage) as span:
             span.set(code__function__name=method)
-            return await _translated(self._runner.manage(method, *arguments), self._stage)
+            result = await _translated(self._runner.manage(method, *arguments), self._stage)
+            span.found(result)
+        return result
 
 
 async def _translated(work: Awaitable[Any], stage: str) -> Any:

@@ -10,6 +10,7 @@ from typing import Any
 
 import orjson
 
+from app.jobs import Embedded
 from app.messages import (
     AssembleRequest,
     GenerateRequest,
@@ -104,6 +105,10 @@ def _report(report: Report) -> Facts:
     return {name: value for name, value in known.items() if value is not None}
 
 
+def _embedded(embedded: Embedded) -> Facts:
+    return {"gen_ai.operation.name": "embeddings", "gen_ai.usage.input_tokens": embedded.tokens}
+
+
 def question_of(request: GenerateRequest) -> str:
     """Return what the engine is asked, as ``gen_ai.input.messages`` has it: for spans that may carry texts alone."""
     if request.prompt is not None:
@@ -133,4 +138,5 @@ _READERS: Mapping[type, Callable[[Any], Facts]] = {
     GenerateRequest: _generate,
     PostprocessRequest: _postprocess,
     Report: _report,
+    Embedded: _embedded,
 }

@@ -17,7 +17,7 @@ README = ROOT / "README.md"
 _MARKS = ("<!-- benchmarks: written by `make bench` -->", "<!-- end of benchmarks -->")
 _CLAIM_COLUMNS = ["", "claimed by the field", "goal", "measured here", "met"]
 #: Results by the order of the page; the README shows the claims and the first plot of the first.
-ORDER = ("handoff", "overhead", "microservices", "streams", "batching", "weights", "guardrail")
+ORDER = ("handoff", "overhead", "microservices", "streams", "observing", "batching", "weights", "guardrail")
 _LABEL_CHARS = 14
 
 
