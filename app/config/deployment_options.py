@@ -79,7 +79,7 @@ class ActorOptions(_RayOptions):
     memory: Positive | None = None
     """Memory in bytes that is set aside in the scheduler's books."""
     resources: dict[str, float] | None = None
-    """Resources of your own, as a worker group's rayStartParams.resources offers them."""
+    """Resources of your own, as a worker group's rayResources offers them."""
     accelerator_type: str | None = None
     """Kind of accelerator that the node must have."""
     label_selector: dict[str, str] | None = None
