@@ -1,4 +1,7 @@
-"""A second model comes beside the first, which notices nothing, sleeps while nobody asks (case C10), and goes again."""
+"""A second model comes beside the first, which notices nothing, sleeps while nobody asks (case C10), and goes again.
+
+So does one whose folder is not there (case C14): that is said, and what serves goes on.
+"""
 
 import time
 
@@ -69,3 +72,24 @@ def test_the_second_model_goes_again(release):
     assert ask_twin(release).status_code == 404
     wait_for("its pod gone", lambda: not pods(group=GROUP), PODS)
     release.wait()
+
+
+def test_a_model_whose_folder_is_missing_says_so_and_harms_nobody(release):
+    before = (cluster_name(), release.replicas())
+    broken = yaml.safe_load(SHAPE.read_text())["models"]["smollm2"]
+    broken["engine"]["model_loading_config"] = {"model_id": "broken", "model_source": "/opt/baton/models/nowhere"}
+
+    def failed():
+        state = release.applications().get("model-broken", {})
+        return state.get("status") == "DEPLOY_FAILED" and str(state)
+
+    with Callers(lambda: release.chat("Say hello."), pause=1.0) as callers:
+        release.upgrade({"models": {"broken": broken}}, wait=False)
+        said = wait_for("a failure that is told", failed, PODS)
+        assert "/opt/baton/models/nowhere" in said
+        release.upgrade(wait=False)
+        wait_for("the broken model gone", lambda: "model-broken" not in release.applications(), PODS)
+        release.wait()
+    assert set(callers.statuses) == {200}, (callers.statuses, callers.bodies[:3])
+    after = release.replicas()
+    assert (cluster_name(), after["model-smollm2/generator"]) == (before[0], before[1]["model-smollm2/generator"])
