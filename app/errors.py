@@ -220,6 +220,17 @@ def engine_died(stage: str) -> StageUnavailable:
     )
 
 
+def model_starting(model: str, stage: str) -> StageUnavailable:
+    """Return the error for a request whose deadline passed while its model had no replica yet."""
+    return StageUnavailable(
+        f"The model {model} has no replica yet: one is being started. Send the request again in a minute, or with a "
+        "longer timeout_seconds.",
+        stage,
+        None,
+        30,
+    )
+
+
 class PayloadElsewhere(StageUnavailable):
     """A payload lies in the shared memory of another node, or its producer is gone."""
 

@@ -10,7 +10,7 @@ from typing import Any
 
 from app.admission import Admission, Capacity
 from app.answering import Answering, Stages
-from app.errors import DeadlineExceeded, GuardrailBlocked
+from app.errors import BatonError, DeadlineExceeded, GuardrailBlocked, model_starting
 from app.jobs import ChatEvent, ChatJob, DocumentResult, Embedded
 from app.messages import JudgeRequest, Verdict
 from app.notes import note_verdict
@@ -22,7 +22,11 @@ _UPLOADS, _WAITING_UPLOADS = 2, 16
 
 
 class Pipeline:
-    """Runs jobs on the stages. ``readiness_probe`` tells stage or model name → ``"ready"`` or what is missing."""
+    """Runs jobs on the stages.
+
+    ``readiness_probe`` tells stage or model name → ``"ready"`` or what is missing; ``model_runs`` whether a model has a
+    replica at present, for one may sleep and wake for the first request.
+    """
 
     def __init__(
         self,
@@ -30,11 +34,13 @@ class Pipeline:
         admission: Admission,
         capacity: Capacity,
         readiness_probe: Callable[[], Awaitable[dict[str, str]]],
+        model_runs: Callable[[str], Awaitable[bool]],
     ) -> None:
         self._stages = stages
         self._admission = admission
         self._capacity = capacity
         self._readiness_probe = readiness_probe
+        self._model_runs = model_runs
         self._uploads = Admission("retriever", _UPLOADS, _WAITING_UPLOADS, stages.metrics)
 
     async def chat(self, job: ChatJob) -> AsyncGenerator[ChatEvent, None]:
@@ -49,10 +55,16 @@ class Pipeline:
                         yield event
             except DeadlineExceeded as error:
                 self._note_timeout(error)
-                raise
+                raise await self._reason(error, job.model) from None
             finally:
                 self._admission.release()
                 answering.close()
+
+    async def _reason(self, error: DeadlineExceeded, model: str) -> BatonError:
+        """Tell a model that is slow from one that was asleep: the second is worth another try."""
+        if error.stage == "generator" and not await self._model_runs(model):
+            return model_starting(model, error.stage)
+        return error
 
     async def _judge_names(self, job: ChatJob) -> None:
         """Judge the speakers' names, which a chat template may show to the model. Raises GuardrailBlocked.

@@ -10,6 +10,8 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, WithJsonSchema
 
+from app.faults import path_of, sentence_of
+
 #: Names that Ray has given up → what to write in their place.
 DEPRECATED: Mapping[str, str] = {
     "max_concurrent_queries": "max_ongoing_requests",
@@ -79,7 +81,7 @@ class ActorOptions(_RayOptions):
     memory: Positive | None = None
     """Memory in bytes that is set aside in the scheduler's books."""
     resources: dict[str, float] | None = None
-    """Resources of your own, as a worker group's rayStartParams.resources offers them."""
+    """Resources of your own, as a worker group's rayResources offers them."""
     accelerator_type: str | None = None
     """Kind of accelerator that the node must have."""
     label_selector: dict[str, str] | None = None
@@ -141,7 +143,7 @@ def check_options(raw: dict[str, Any]) -> dict[str, Any]:
         options = DeploymentOptions.model_validate(raw)
     except ValidationError as error:
         fault = error.errors(include_url=False)[0]
-        raise ValueError(f"{'.'.join(map(str, fault['loc']))}: {fault['msg']}") from None
+        raise ValueError(f"{'.'.join(path_of(fault['loc']))} {sentence_of(fault)}") from None
     if options.num_replicas is not None and options.autoscaling_config is not None:
         raise ValueError("num_replicas and autoscaling_config exclude each other: drop one of them")
     if options.autoscaling_config is None:

@@ -50,7 +50,10 @@ class Gateway:
         for runner in self._runners.values():  # one by one: transformers cannot be imported by two threads at once
             await runner.start()
         capacity = Capacity(lambda model: self._current_settings().model_capacity.get(model), self._metrics)
-        self._pipeline = Pipeline(self._stages(handles), self._admission(), capacity, Readiness(self._shape).probe)
+        readiness = Readiness(self._shape)
+        self._pipeline = Pipeline(
+            self._stages(handles), self._admission(), capacity, readiness.probe, readiness.model_runs
+        )
 
     def _admission(self) -> Admission:
         own = self._shape.stages.gateway
@@ -160,6 +163,17 @@ class Readiness:
                 self._asked = time.monotonic()
             return dict(self._answer)
 
+    async def model_runs(self, model: str) -> bool:
+        """Tell whether the model has a replica at present; where Serve's controller does not say, that it has."""
+        try:
+            deployment = await asyncio.wait_for(asyncio.to_thread(self._engine, model), _READINESS_WAIT_SECONDS)
+        except TimeoutError:
+            return True
+        return deployment is not None and deployment.replica_states.get("RUNNING", 0) > 0
+
+    def _engine(self, model: str) -> Any:
+        return _engine(serve.status().applications, self._models[model])
+
     def _ask(self) -> dict[str, str]:
         applications = serve.status().applications
         answer = {}
@@ -167,13 +181,17 @@ class Readiness:
         for name, deployment in (own.deployments if own else {}).items():
             answer[name] = _state(name, deployment)
         for model, application in self._models.items():
-            found = applications.get(application)
-            deployment = found.deployments.get(_GENERATOR_DEPLOYMENT) if found else None
+            deployment = _engine(applications, application)
             if deployment is None:
                 answer[model] = f"the application {application} of model {model} is not deployed"
             else:
                 answer[model] = _state(model, deployment)
         return answer
+
+
+def _engine(applications: Mapping[str, Any], name: str) -> Any:
+    found = applications.get(name)
+    return found.deployments.get(_GENERATOR_DEPLOYMENT) if found else None
 
 
 def _state(name: str, deployment: Any) -> str:

@@ -24,17 +24,38 @@ START_SECONDS = 600  # four processes import the engine one after another; on tw
 MODEL = "smollm2"
 
 
-class Baton:
+class Caller:
+    """Somebody who asks a gateway at ``base``."""
+
+    def __init__(self, base: str) -> None:
+        self.base = base
+        self.http = httpx.Client(base_url=base, timeout=120)
+
+    def chat(self, content="hi", **body) -> httpx.Response:
+        """Ask without retrieval unless the body says otherwise."""
+        messages = content if isinstance(content, list) else [{"role": "user", "content": content}]
+        return self.http.post(
+            "/v1/chat/completions", json={"model": MODEL, "max_tokens": 8, "messages": messages} | body
+        )
+
+    def open_stream(self, body: dict):
+        """Return a raw connection and its response, for tests that hang up."""
+        address = urllib.parse.urlsplit(self.base)
+        connection = http.client.HTTPConnection(address.hostname, address.port, timeout=120)
+        connection.request("POST", "/v1/chat/completions", json.dumps(body), {"Content-Type": "application/json"})
+        return connection, connection.getresponse()
+
+
+class Baton(Caller):
     """One running pipeline."""
 
     def __init__(self, data: Path, ports: tuple[int, int, int] = (18000, 19464, 18265)) -> None:
         self.data = data
         self.port, self.metrics_port, self.dashboard_port = ports
-        self.base = f"http://127.0.0.1:{self.port}"
+        super().__init__(f"http://127.0.0.1:{self.port}")
         self.metrics = f"http://127.0.0.1:{self.metrics_port}/metrics"
         self.output: list[str] = []
         self.process: subprocess.Popen[str] | None = None
-        self.http = httpx.Client(base_url=self.base, timeout=120)
 
     # --- life ---------------------------------------------------------------------------------------------------------
 
@@ -90,21 +111,7 @@ class Baton:
         cluster.wait_until_running(lambda text: None, threading.Event())
         self.wait_for(lambda: self.http.get("/readyz").status_code == 200, 120, "readyz")
 
-    # --- questions ----------------------------------------------------------------------------------------------------
-
-    def chat(self, content="hi", **body) -> httpx.Response:
-        """Ask without retrieval unless the body says otherwise."""
-        messages = content if isinstance(content, list) else [{"role": "user", "content": content}]
-        return self.http.post(
-            "/v1/chat/completions", json={"model": MODEL, "max_tokens": 8, "messages": messages} | body
-        )
-
-    def open_stream(self, body: dict):
-        """Return a raw connection and its response, for tests that hang up."""
-        address = urllib.parse.urlsplit(self.base)
-        connection = http.client.HTTPConnection(address.hostname, address.port, timeout=120)
-        connection.request("POST", "/v1/chat/completions", json.dumps(body), {"Content-Type": "application/json"})
-        return connection, connection.getresponse()
+    # --- metrics ------------------------------------------------------------------------------------------------------
 
     def scrape(self, name: str, *labels: str) -> float:
         """Return the sum over all rows of a metric whose labels hold each of ``labels``."""

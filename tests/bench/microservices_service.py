@@ -170,7 +170,7 @@ def gateway_service(plan: Plan, kind: str) -> Any:
         stages = Stages(**calls, generator=Generator(engines), metrics=metrics, meter=Uncounted())
         shape = plan.shape.stages.gateway
         admission = Admission("gateway", shape.max_ongoing_requests, shape.max_queued_requests, metrics)
-        found.append(Pipeline(stages, admission, Capacity(lambda model: None, metrics), _ready))
+        found.append(Pipeline(stages, admission, Capacity(lambda model: None, metrics), _ready, _runs))
         return _nothing
 
     service = Service(start)
@@ -183,6 +183,10 @@ def gateway_service(plan: Plan, kind: str) -> Any:
 
 async def _ready() -> dict[str, str]:
     return {"gateway": "ready"}
+
+
+async def _runs(model: str) -> bool:
+    return True
 
 
 async def _nothing(body: memoryview) -> list[Any]:

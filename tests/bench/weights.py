@@ -211,20 +211,9 @@ def _store_objects(ray: Any) -> float:
 
 def report_start(result: Result, fleet: Fleet, loads: dict[str, list[float]]) -> None:
     """Say how long a replica's start takes, with each of its parts."""
-    steady, cold = ratio(loads["disk"], loads["shared"]), ratio(fleet.cold["disk"], fleet.cold["shared"])
     imports = median(row["imports"] for row in fleet.before)
     tokenizer = median(row["tokenizer"] for row in fleet.before[:2])
-    rows = []
-    for title, disk, shared in (
-        ("the weights, again in one process (median)", median(loads["disk"]), median(loads["shared"])),
-        ("the weights, first in a fresh process (median)", median(fleet.cold["disk"]), median(fleet.cold["shared"])),
-    ):
-        rows.append([title, 1000 * disk, 1000 * shared, disk / shared])
-    disk, shared = (median(fleet.cold[way]) + tokenizer for way in ("disk", "shared"))
-    rows.append(["… and the tokenizer", 1000 * disk, 1000 * shared, disk / shared])
-    rows.append(
-        ["… and the imports", 1000 * (disk + imports), 1000 * (shared + imports), (disk + imports) / (shared + imports)]
-    )
+    rows = _start_rows(fleet, loads, tokenizer, imports)
     result.table("Start of a replica, ms", ["what", "from disk", "shared", "ratio"], rows)
     result.plot(
         "A replica's start",
@@ -234,9 +223,10 @@ def report_start(result: Result, fleet: Fleet, loads: dict[str, list[float]]) ->
         ylabel="ms",
         log=True,
     )
+    steady = ratio(loads["disk"], loads["shared"])
     result.ratios |= {
         "disk_over_shared_load": steady.value,
-        "disk_over_shared_first_load": cold.value,
+        "disk_over_shared_first_load": ratio(fleet.cold["disk"], fleet.cold["shared"]).value,
         "disk_over_shared_start_with_tokenizer": rows[2][3],
         "disk_over_shared_start_with_imports": rows[3][3],
     }
@@ -262,6 +252,20 @@ def report_start(result: Result, fleet: Fleet, loads: dict[str, list[float]]) ->
         f"The first replica of a node loads from disk and publishes: {1000 * fleet.publish:.0f} ms instead of "
         f"{1000 * median(fleet.cold['disk']):.0f}. The model's files were in the page cache throughout."
     )
+
+
+def _start_rows(fleet: Fleet, loads: dict[str, list[float]], tokenizer: float, imports: float) -> list[list[Any]]:
+    """Return what is started, milliseconds from disk, milliseconds shared, and their ratio."""
+    rows = []
+    for title, found, more in (
+        ("the weights, again in one process (median)", loads, 0.0),
+        ("the weights, first in a fresh process (median)", fleet.cold, 0.0),
+        ("… and the tokenizer", fleet.cold, tokenizer),
+        ("… and the imports", fleet.cold, tokenizer + imports),
+    ):
+        disk, shared = (median(found[way]) + more for way in ("disk", "shared"))
+        rows.append([title, 1000 * disk, 1000 * shared, disk / shared])
+    return rows
 
 
 def report_memory(result: Result, memory: dict[str, Any]) -> None:
@@ -324,27 +328,7 @@ def report_swaps(result: Result, swaps: dict[str, Any], update: dict[str, Any]) 
     following = sum(one["follow_cpu"] for one in found) / sum(one["request_cpu"] for one in found)
     overhead = per_request.value - 1 + following
     share = update["metadata"] / update["in_store"]
-    result.table(
-        "Requests across swaps",
-        [
-            "requests",
-            "mixed",
-            "published",
-            "versions seen by each replica",
-            "requests/s",
-            "mixed when written in place",
-        ],
-        [
-            [
-                requests,
-                mixed,
-                swaps["published"],
-                " and ".join(map(str, versions)),
-                sum(one["requests"] / one["seconds"] for one in found),
-                "{} of {}".format(*swaps["in_place"]),
-            ]
-        ],
-    )
+    _table_swaps(result, swaps, requests, mixed, versions)
     result.ratios |= {
         "mixed_requests": mixed,
         "requests": requests,
@@ -368,6 +352,30 @@ def report_swaps(result: Result, swaps: dict[str, Any], update: dict[str, Any]) 
         f"The object store held {swaps['objects'][0] / _MIB:.0f} MiB before {swaps['published']} swaps and "
         f"{swaps['objects'][1] / _MIB:.0f} after: versions that nobody uses are freed. One publication took "
         f"{1000 * median(swaps['publish_seconds']):.0f} ms (median)."
+    )
+
+
+def _table_swaps(result: Result, swaps: dict[str, Any], requests: int, mixed: int, versions: list[int]) -> None:
+    result.table(
+        "Requests across swaps",
+        [
+            "requests",
+            "mixed",
+            "published",
+            "versions seen by each replica",
+            "requests/s",
+            "mixed when written in place",
+        ],
+        [
+            [
+                requests,
+                mixed,
+                swaps["published"],
+                " and ".join(map(str, versions)),
+                sum(one["requests"] / one["seconds"] for one in swaps["replicas"]),
+                "{} of {}".format(*swaps["in_place"]),
+            ]
+        ],
     )
 
 

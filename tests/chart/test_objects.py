@@ -4,7 +4,7 @@ import pytest
 import yaml
 
 from scripts.helm_render import merged, shape_values
-from tests.chart.objects import environment, groups, of_kind, rayservice
+from tests.chart.objects import application, environment, groups, of_kind, rayservice
 
 CPU = shape_values("cpu")
 
@@ -242,3 +242,15 @@ def test_the_notes_say_what_to_do_next(chart):
     )
     assert "WARNING: the index lies on the worker pod's own disk" in lost["baton/templates/NOTES.txt"]
     assert "No model was named" in chart.text({})["baton/templates/NOTES.txt"]
+
+
+def test_a_model_runs_on_the_pods_that_offer_what_it_asks_for(chart):
+    values = shape_values("cpu")
+    values["workerGroups"].append({**values["workerGroups"][0], "name": "chat-workers", "rayResources": {"chat": 0.5}})
+    values["models"]["smollm2"]["engine"]["placement_group_config"] = {"bundles": [{"CPU": 1, "chat": 0.5}]}
+    objects = chart.objects(values)
+    (_, first, second) = groups(objects)
+    assert second["resources"] == {**first["resources"], "chat": "0.5"}
+    assert application(objects, "model-smollm2")["args"]["placement_group_config"]["bundles"] == [
+        {"CPU": 1, "chat": 0.5}
+    ]

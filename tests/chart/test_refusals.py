@@ -59,6 +59,7 @@ WRONG = {
     "group name": (group(name="CPU_workers"), "/workerGroups/0/name"),
     "list for a map": ({"models": []}, "/models"),
     "collection name": ({"collections": {"Docs!": {"path": "/x"}}}, "Docs!"),
+    "amount of a resource of one's own": (group(rayResources={"chat": 0}), "rayResources/chat"),
     # --- options of deployments
     "smoothing_factor": (autoscaling(max_replicas=1, smoothing_factor=0.5), "smoothing_factor", "upscaling_factor"),
     "upscale_smoothing_factor": (autoscaling(upscale_smoothing_factor=0.5), "deprecated", "upscaling_factor"),
@@ -161,6 +162,20 @@ WRONG = {
     "request over limit": (group(resources={"requests": {"memory": "20Gi"}}), "20Gi", "10Gi"),
     # --- the cluster
     "num-cpus": (group(rayStartParams={"num-cpus": "4"}), "rayStartParams.num-cpus", "logicalCpus"),
+    "the chart's own resource": (group(rayResources={"baton-index": 1}), "rayResources.baton-index", "use index"),
+    "resource that no pod offers": (
+        model(engine={"placement_group_config": {"bundles": [{"CPU": 1, "chat": 1}]}}),
+        "models.smollm2.engine.placement_group_config.bundles: no pod offers chat",
+        "rayResources",
+    ),
+    "more of a resource than a pod offers": (
+        {
+            "pipeline": {"stages": {"retriever": {"options": {"ray_actor_options": {"resources": {"disk": 2}}}}}},
+            **group(rayResources={"disk": 1}),
+        },
+        "2 of disk",
+        "a pod offers 1",
+    ),
     "redis password as parameter": ({"head": {"rayStartParams": {"redis-password": "x"}}}, "passwordSecret"),
     "no groups": ({"workerGroups": []}, "workerGroups is empty"),
     "group called head": (group(name="head"), "the name head"),

@@ -21,7 +21,7 @@ from pathlib import Path
 import httpx
 
 from dashboards.output import RULES
-from tests.app.baton import MODEL, ROOT, Baton
+from tests.app.baton import MODEL, ROOT, Baton, Caller
 from tests.app.test_metrics import hang_up
 
 SCRAPE = Path(__file__).with_name("scrape.txt")
@@ -34,7 +34,7 @@ _VOLATILE = re.compile(
 )
 
 
-def traffic(baton: Baton) -> None:
+def traffic(baton: Caller) -> None:
     """Ask in every way there is: answered, blocked, refused, cut, late, shed, hung up on."""
     for number in range(6):
         baton.chat(f"{_QUESTION} ({number})", model="default", max_tokens=24)
@@ -57,7 +57,7 @@ def traffic(baton: Baton) -> None:
     asyncio.run(flood(baton))
 
 
-async def flood(baton: Baton) -> None:
+async def flood(baton: Caller) -> None:
     """Ask more at once than the model takes."""
     async with httpx.AsyncClient(base_url=baton.base, timeout=180, limits=httpx.Limits(max_connections=None)) as client:
         body = {"model": MODEL, "max_tokens": 2, "messages": [{"role": "user", "content": "hi"}]}

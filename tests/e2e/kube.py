@@ -95,13 +95,36 @@ def cluster_name():
     return ray_service()["status"]["activeServiceStatus"]["rayClusterName"]
 
 
+_KILL_ENGINES = """
+import os, signal
+killed = 0
+for entry in filter(str.isdigit, os.listdir('/proc')):
+    try:
+        line = open(f'/proc/{entry}/cmdline').read() + open(f'/proc/{entry}/comm').read()
+    except OSError:
+        continue
+    if 'EngineCore' in line and int(entry) != os.getpid():
+        os.kill(int(entry), signal.SIGKILL)
+        killed += 1
+print(killed)
+"""
+
+
+def kill_engines():
+    """Kill the process of every engine; return how many there were."""
+    return sum(
+        int(kubectl("exec", pod["metadata"]["name"], "-c", "ray-worker", "--", "python", "-c", _KILL_ENGINES))
+        for pod in pods(node_type="worker")
+    )
+
+
 class Forward:
     """A port of this machine that leads to a Service, and goes on doing so when the pod behind it changes."""
 
-    def __init__(self, service, port):
+    def __init__(self, service, port, namespace=NAMESPACE):
         self.port = _free_port()
         self.url = f"http://127.0.0.1:{self.port}"
-        self._command = ["kubectl", "--context", CONTEXT, "--namespace", NAMESPACE, "port-forward"]
+        self._command = ["kubectl", "--context", CONTEXT, "--namespace", namespace, "port-forward"]
         self._command += [f"service/{service}", f"{self.port}:{port}"]
         self._ended = threading.Event()
         self._process = None

@@ -4,22 +4,8 @@ import time
 
 import httpx
 
-from tests.e2e.kube import START, get, kubectl, pods, wait_for
+from tests.e2e.kube import START, get, kill_engines, kubectl, pods, wait_for
 from tests.e2e.release import since
-
-KILL_ENGINE = """
-import os, signal
-killed = 0
-for entry in filter(str.isdigit, os.listdir('/proc')):
-    try:
-        line = open(f'/proc/{entry}/cmdline').read() + open(f'/proc/{entry}/comm').read()
-    except OSError:
-        continue
-    if 'EngineCore' in line and int(entry) != os.getpid():
-        os.kill(int(entry), signal.SIGKILL)
-        killed += 1
-print(killed)
-"""
 
 
 def status(release, **body):
@@ -31,11 +17,7 @@ def status(release, **body):
 
 def test_an_engine_that_dies_is_replaced(release):
     before = release.replicas("model-smollm2")
-    killed = [
-        int(kubectl("exec", pod["metadata"]["name"], "-c", "ray-worker", "--", "python", "-c", KILL_ENGINE))
-        for pod in pods(node_type="worker")
-    ]
-    assert sum(killed) >= 1
+    assert kill_engines() >= 1
 
     seen, began = [], time.monotonic()
     while since(began) < START:

@@ -85,11 +85,17 @@ class Site:
         generator = Generator({"tiny": self.engine})
         stages = Stages(**calls, generator=generator, metrics=self.metrics, meter=HandoffMeter(self.metrics))
         admission = Admission("gateway", max_ongoing, max_queued, self.metrics)
-        self.pipeline = Pipeline(stages, admission, Capacity(lambda model: capacity, self.metrics), self._ready)
+        self.running = {"tiny"}
+        self.pipeline = Pipeline(
+            stages, admission, Capacity(lambda model: capacity, self.metrics), self._ready, self._runs
+        )
         retriever.upsert_documents("notes", DOCUMENTS)
 
     async def _ready(self):
         return {"tiny": "ready"}
+
+    async def _runs(self, model):
+        return model in self.running
 
     async def ask(self, job):
         """Return all events of a job."""

@@ -14,6 +14,7 @@ from app.errors import (
     EngineFailed,
     GuardrailBlocked,
     Overloaded,
+    StageUnavailable,
 )
 from app.jobs import Finished, Started
 from app.messages import Delta, Message
@@ -212,6 +213,17 @@ async def test_a_deadline_ends_every_stage(tmp_path):
     site.runners["retriever"].delay = 30
     with pytest.raises(DeadlineExceeded):
         await site.ask(job(retrieve=True, deadline=time.monotonic() + 0.1))
+
+
+@pytest.mark.parametrize(("running", "error", "wait"), [({"tiny"}, DeadlineExceeded, None), ((), StageUnavailable, 30)])
+async def test_a_model_that_was_asleep_is_told_from_one_that_is_slow(tmp_path, running, error, wait):
+    site = Site(tmp_path, FakeEngine(seconds_per_token=5))
+    site.running = running
+    with pytest.raises(error) as caught:
+        await site.ask(job(deadline=time.monotonic() + 0.1))
+    assert type(caught.value) is error
+    assert caught.value.retry_after_seconds == wait
+    assert site.metrics.total("baton_timeouts_total", stage="generator") == 1
 
 
 async def test_closing_the_events_stops_the_engine_and_frees_the_slot(tmp_path):

@@ -61,6 +61,9 @@ class PodValues(Config):
     """Further parameters of `ray start`, verbatim."""
     ray_labels: Texts = Field(default_factory=dict)
     """Labels of the Ray node, for label selectors of deployments."""
+    ray_resources: dict[str, Annotated[float, Field(gt=0)]] = Field(default_factory=dict)
+    """Resources of your own that a pod offers, `{chat: 1}`: what asks for one, in an engine's
+    `placement_group_config.bundles` or in `ray_actor_options.resources`, runs on these pods only."""
     pod_labels: Texts = Field(default_factory=dict)
     """Further labels of the pods. A change replaces the cluster."""
     pod_annotations: Texts = Field(default_factory=dict)

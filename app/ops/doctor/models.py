@@ -13,10 +13,11 @@ import httpx
 from app.config.chart.kinds import size_bytes
 from app.config.chart.pods import PodValues, WorkerGroup
 from app.config.chart.values import ChartValues
+from app.config.embedder import looks_like_a_path
 from app.ops.doctor.cluster import Cluster
 from app.ops.doctor.findings import Finding, fault, ok, warning
 from app.ops.doctor.nodes import gpu_memory, matching, quantity
-from app.ops.doctor.weights import is_path, loaded_bytes, stored_bytes
+from app.ops.doctor.weights import loaded_bytes, stored_bytes
 
 HUB = "https://huggingface.co"
 _HUB_SECONDS = 8.0
@@ -56,7 +57,7 @@ def check_cache(values: ChartValues, cluster: Cluster, folder: Path | None = Non
     """Compare the room for model files with what they take. ``folder``: the cache, where it is mounted here."""
     if values.model_cache.offline:
         return  # nothing is fetched: what has to be there is looked for by check_hub
-    fetched = {model.source: model for model in models(values) if not is_path(model.source)}
+    fetched = {model.source: model for model in models(values) if not looks_like_a_path(model.source)}
     for extra in values.model_cache.preload.models:
         fetched.setdefault(extra, Model("modelCache.preload.models", extra))
     if folder is not None:
@@ -75,7 +76,7 @@ def check_cache(values: ChartValues, cluster: Cluster, folder: Path | None = Non
 def check_hub(values: ChartValues, cluster: Cluster, folder: Path | None = None) -> Iterator[Finding]:
     """Ask the model hub or its mirror for an answer, where a model has to come from there. ``folder`` as above."""
     del cluster
-    wanted = sorted({model.source for model in models(values) if not is_path(model.source)})
+    wanted = sorted({model.source for model in models(values) if not looks_like_a_path(model.source)})
     if not wanted:
         yield ok("model hub", "every model is a path: no hub is needed")
         return

@@ -7,6 +7,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from app.config.embedder import looks_like_a_path
+
 # Models whose names do not tell their size: parameters, bytes per parameter as published.
 _KNOWN = (
     ("deepseek-v3", 685e9, 1.0),
@@ -26,15 +28,10 @@ _FOUR_BITS = 0.56
 _SHARED = 0.83
 
 
-def is_path(source: str) -> bool:
-    """Tell whether a model's source is a folder rather than an id of the hub."""
-    return source.startswith(("/", "./", "../", "~"))
-
-
 def stored_bytes(source: str) -> int | None:
     """Return the bytes of a model's files: measured in a folder of this machine, else told from the name."""
     folder = Path(source)
-    if is_path(source):
+    if looks_like_a_path(source):
         files = [path for kind in ("*.safetensors", "*.bin", "*.gguf") for path in folder.glob(kind)]
         return sum(path.stat().st_size for path in files) or None
     parameters = _parameters(source)

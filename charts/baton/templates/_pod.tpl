@@ -141,6 +141,7 @@ image: {reference: {{ $cache.image.reference | quote }}, pullPolicy: {{ $cache.i
 {{- define "baton.rayResources" -}}
 {{- $values := index . 0 -}}{{- $pod := index . 1 -}}
 {{- $found := dict -}}
+{{- range $name, $amount := $pod.rayResources -}}{{- $_ := set $found $name (toString $amount) -}}{{- end -}}
 {{- if not (kindIs "invalid" $pod.logicalCpus) -}}{{- $_ := set $found "CPU" (toString $pod.logicalCpus) -}}{{- end -}}
 {{- if and $pod.gpus (ne $pod.gpuResource "nvidia.com/gpu") -}}{{- $_ := set $found "GPU" (toString $pod.gpus) -}}{{- end -}}
 {{- with $pod.accelerator -}}{{- $_ := set $found (printf "accelerator_type:%s" .) "1" -}}{{- end -}}

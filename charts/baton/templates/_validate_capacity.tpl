@@ -50,6 +50,7 @@
 - Serve may start replicas with {{ $wanted }} GPUs in all ({{ join ", " $parts }}), and the workerGroups have {{ $there }} at most{{ if not $values.autoscaling.enabled }} (autoscaling is off, so `replicas` counts){{ end }}: lower max_replicas, or raise the groups' pods.
 {{- end -}}
 {{- include "baton.check.cpus" $values -}}
+{{- include "baton.check.resources" $values -}}
 {{- end -}}
 
 {{/* (list values name model): GPU kind, placement and ceiling of one model. */}}
@@ -121,5 +122,36 @@
 {{- end -}}
 {{- if gt $wanted $there }}
 - Serve may start replicas with {{ $wanted }} CPUs in all, and Ray hands out {{ $there }} at most: raise logicalCpus or the pods of a worker group, or lower num_cpus or max_replicas.
+{{- end -}}
+{{- end -}}
+
+{{/* Resources of the user's own: what asks for one that no pod offers would wait for ever. */}}
+{{- define "baton.check.resources" -}}
+{{- $offered := dict -}}
+{{- range prepend .workerGroups .head -}}{{- range $name, $amount := .rayResources -}}
+{{- $_ := set $offered $name (maxf (float64 $amount) (get $offered $name | default 0 | float64)) -}}
+{{- end -}}{{- end -}}
+{{- range $name, $stage := .pipeline.stages -}}
+{{- include "baton.check.offered" (list $offered (printf "pipeline.stages.%s.options.ray_actor_options.resources" $name) ($stage.options.ray_actor_options | default dict).resources) -}}
+{{- end -}}
+{{- range $name, $model := .models -}}
+{{- include "baton.check.offered" (list $offered (printf "models.%s.options.ray_actor_options.resources" $name) ($model.options.ray_actor_options | default dict).resources) -}}
+{{- range ($model.engine.placement_group_config | default dict).bundles -}}
+{{- include "baton.check.offered" (list $offered (printf "models.%s.engine.placement_group_config.bundles" $name) .) -}}
+{{- end -}}
+{{- end -}}
+{{- end -}}
+
+{{/* (list offered place wanted) */}}
+{{- define "baton.check.offered" -}}
+{{- $offered := index . 0 -}}{{- $place := index . 1 -}}
+{{- range $name, $amount := index . 2 -}}
+{{- if not (or (has $name (list "CPU" "GPU" "memory" "object_store_memory" "baton-index")) (hasPrefix "accelerator_type:" $name)) -}}
+{{- if not (hasKey $offered $name) }}
+- {{ $place }}: no pod offers {{ $name }}{{ with keys $offered | sortAlpha }} (they offer {{ join ", " . }}){{ end }}: add it to rayResources of a worker group.
+{{- else if gt (float64 $amount) (get $offered $name) }}
+- {{ $place }}: {{ $amount }} of {{ $name }} are asked for, and a pod offers {{ get $offered $name }} at most: raise rayResources of a worker group.
+{{- end -}}
+{{- end -}}
 {{- end -}}
 {{- end -}}

@@ -53,7 +53,13 @@
 - {{ $place }}: resources name {{ $name }}: use gpus (and gpuResource), which the checks of capacity read.
 {{- end -}}
 {{- end -}}
-{{- $instead := dict "num-cpus" "logicalCpus" "num-gpus" "gpus" "memory" "resources.limits.memory" "resources" "gpus, accelerator and index" "labels" "rayLabels" "object-store-memory" "objectStore" "redis-password" "gcsFaultTolerance.passwordSecret" "redis-username" "gcsFaultTolerance.username" -}}
+{{- $instead := dict "CPU" "logicalCpus" "GPU" "gpus" "memory" "resources.limits.memory" "object_store_memory" "objectStore" "baton-index" "index" -}}
+{{- range $name, $amount := $pod.rayResources -}}
+{{- with get $instead $name }}
+- {{ $place }}: rayResources.{{ $name }} is set by the chart: use {{ . }}.
+{{- end -}}
+{{- end -}}
+{{- $instead := dict "num-cpus" "logicalCpus" "num-gpus" "gpus" "memory" "resources.limits.memory" "resources" "rayResources, gpus, accelerator and index" "labels" "rayLabels" "object-store-memory" "objectStore" "redis-password" "gcsFaultTolerance.passwordSecret" "redis-username" "gcsFaultTolerance.username" -}}
 {{- range $name, $value := $pod.rayStartParams -}}
 {{- with get $instead $name }}
 - {{ $place }}: rayStartParams.{{ $name }} is set by the chart: use {{ . }}.
