@@ -132,6 +132,17 @@ async def test_a_call_to_another_process_takes_the_trace_along(traces, collector
     assert (work.kind, work.parent) == ("server", calls[0].id)
 
 
+async def test_embeddings_tell_their_tokens(tmp_path, traces, collector):
+    site = traced(Site(tmp_path), traces)
+    with traces.request("POST", SENT):
+        await site.pipeline.embed(["a zebra"], "default", time.monotonic() + 5)
+    traces.close()
+    (span,) = [span for span in collector.of_trace(TRACE) if span.name == "retriever"]
+    assert span.attributes["gen_ai.operation.name"] == "embeddings"
+    assert span.attributes["gen_ai.usage.input_tokens"] > 0
+    assert span.attributes["code.function.name"] == "embed_queries"
+
+
 async def test_a_cancelled_call_ends_its_span(traces, collector):
     call = RemoteCall("postprocessor", Handle([Response("late", seconds=30)]), MemoryMetrics(), traces=traces)
     with traces.request("POST", SENT):
