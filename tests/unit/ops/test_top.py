@@ -79,7 +79,7 @@ def node():
             pass
 
     server = Page(("127.0.0.1", 0), Handler)
-    thread = threading.Thread(target=server.serve_forever, daemon=True)
+    thread = threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True)
     thread.start()
     server.url = f"http://127.0.0.1:{server.server_address[1]}/metrics"
     yield server
