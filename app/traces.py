@@ -11,8 +11,10 @@ Errors leave their type, never their sentence, which may quote what somebody ask
 from __future__ import annotations
 
 import asyncio
+import logging
 import sys
 import threading
+import time
 from collections.abc import Mapping, Sequence
 from types import TracebackType
 from typing import Any, Self
@@ -27,6 +29,9 @@ _EXPORT_SECONDS = 1.0
 _TIMEOUT_SECONDS = 5.0
 #: How long a process that stops waits for its last spans to be taken.
 _FAREWELL_SECONDS = 2.0
+#: How long the exporter says no more of a collector that is gone.
+_SILENCE_SECONDS = 60.0
+_EXPORTER = "opentelemetry.exporter.otlp.proto.http.trace_exporter"
 
 Carrier = Mapping[str, str]
 
@@ -250,6 +255,18 @@ def current_trace_id() -> str:
 OFF = Traces("none")
 
 
+def _complain_seldom(record: logging.LogRecord) -> bool:
+    """Let one line a minute through: of a collector that is gone the exporter tells once a second."""
+    global _complained
+    if time.monotonic() - _complained < _SILENCE_SECONDS:
+        return False
+    _complained = time.monotonic()
+    return True
+
+
+_complained = -_SILENCE_SECONDS
+
+
 def _provider(service: str, config: TracesConfig, exporter: Any) -> Any:
     from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
     from opentelemetry.sdk.resources import Resource
@@ -262,6 +279,7 @@ def _provider(service: str, config: TracesConfig, exporter: Any) -> Any:
         resource=Resource.create({"service.name": f"baton-{service}", "service.namespace": "baton"}),
         shutdown_on_exit=False,
     )
+    logging.getLogger(_EXPORTER).addFilter(_complain_seldom)
     sender = exporter or OTLPSpanExporter(config.endpoint, timeout=_TIMEOUT_SECONDS)
     delay = _EXPORT_SECONDS * 1000
     provider.add_span_processor(BatchSpanProcessor(sender, _QUEUED_SPANS, schedule_delay_millis=delay))

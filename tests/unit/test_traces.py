@@ -192,7 +192,8 @@ async def test_a_share_is_sampled_and_a_callers_no_is_heeded(collector):
     assert collector.of_trace(TRACE) == []
 
 
-async def test_a_collector_that_is_gone_costs_a_request_nothing(tmp_path):
+async def test_a_collector_that_is_gone_costs_a_request_nothing(tmp_path, caplog, monkeypatch):
+    monkeypatch.setattr("app.traces._complained", -60.0)
     gone = Traces("gateway")
     gone.configure(TracesConfig(endpoint="http://127.0.0.1:9/v1/traces"))
     site = traced(Site(tmp_path), gone)
@@ -207,6 +208,8 @@ async def test_a_collector_that_is_gone_costs_a_request_nothing(tmp_path):
     start = time.monotonic()
     gone.close()
     assert time.monotonic() - start < 4
+    told = [record for record in caplog.records if record.name.startswith("opentelemetry.exporter")]
+    assert len(told) == 1, "one line a minute"
 
 
 async def test_it_is_switched_live(tmp_path, traces, collector):
