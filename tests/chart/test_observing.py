@@ -1,10 +1,13 @@
 """Traces, logs and Grafana's graphs in Ray's dashboard: what their values reach."""
 
+import re
+
 import pytest
 import yaml
 
 from app.config.chart.serve import serve_config
 from app.config.chart.values import completed
+from app.config.local import ROOT
 from scripts.helm_render import CHART, merged, shape_values
 from tests.chart.objects import application, cluster_hash, environment, groups, normal, of_kind, serve
 
@@ -89,6 +92,16 @@ def test_grafana_in_rays_dashboard(chart, iframe):
     assert found["RAY_PROMETHEUS_NAME"] == "Prometheus"
     for worker in workers:
         assert "RAY_GRAFANA_HOST" not in environment(worker["template"]["spec"]["containers"][0])
+
+
+@pytest.mark.parametrize("page", ["traces", "logs", "ray-dashboard"])
+def test_values_that_the_docs_show_are_taken(chart, page):
+    text = (ROOT / "docs" / f"{page}.md").read_text()
+    shown = [yaml.safe_load(block) for block in re.findall(r"^```yaml\n(.*?)^```", text, re.M | re.S)]
+    assert shown
+    for values in shown:
+        before, after = render(chart, {}), render(chart, values)
+        assert before != after
 
 
 def test_rays_own_logs_are_json_in_pods(chart):
