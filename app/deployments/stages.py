@@ -98,8 +98,9 @@ class StageDeployment:
 
     async def _configure(self, settings: Any) -> None:
         """Hand the stage its settings, without the key ``traces`` that all deployments have. Raises ConfigError."""
-        own = {key: value for key, value in settings.items() if key != "traces"}
-        traces = TracesConfig.parse(settings.get("traces", {}), f"{self._name}.traces")
+        own = dict(settings) if isinstance(settings, Mapping) else settings
+        found = own.pop("traces", {}) if isinstance(own, dict) else {}
+        traces = TracesConfig.parse(found, f"{self._name}.traces")
         await self._runner.configure(SETTINGS[self._name].parse(own, self._name))
         await asyncio.to_thread(self._traces.configure, traces)
 
