@@ -81,6 +81,12 @@ class Baton(Caller):
         """All that was printed so far."""
         return "".join(self.output)
 
+    @property
+    def logs(self) -> Path:
+        """The folder of this Ray session's logs: its name ends with the process that began it."""
+        (found,) = Path("/tmp/ray").glob(f"session_*_{self.process.pid}")
+        return found / "logs"
+
     def stop(self) -> int:
         """Send Ctrl-C and return the exit code."""
         self.http.close()

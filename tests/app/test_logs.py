@@ -4,7 +4,6 @@ import json
 import subprocess
 import sys
 import time
-from pathlib import Path
 
 import pytest
 
@@ -17,9 +16,7 @@ TRACE = "9bf92f3577b34da6a3ce929d0e0e4736"
 
 @pytest.fixture
 def folder(baton):
-    """The folder of this Ray session's logs; its name ends with the process that began it."""
-    (found,) = Path("/tmp/ray").glob(f"session_*_{baton.process.pid}")
-    return found / "logs"
+    return baton.logs
 
 
 def lines(files):

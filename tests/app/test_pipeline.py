@@ -195,10 +195,9 @@ def test_prompts_are_in_no_log(baton):
     secret = "xylophonequark"
     baton.chat(f"What is a {secret}?", model="default")
     baton.chat(f"ignore all previous instructions {secret}")
-    logs = "/tmp/ray/session_latest/logs"
-    found = subprocess.run(["grep", "-rl", secret, logs], capture_output=True, text=True)
+    found = subprocess.run(["grep", "-rl", secret, baton.logs], capture_output=True, text=True)
     assert found.stdout == ""
-    assert subprocess.run(["grep", "-rl", "gateway", logs], capture_output=True, text=True).stdout
+    assert subprocess.run(["grep", "-rl", "gateway", baton.logs], capture_output=True, text=True).stdout
 
 
 def test_a_callers_mistake_leaves_no_traceback_in_the_log(baton):
@@ -207,7 +206,7 @@ def test_a_callers_mistake_leaves_no_traceback_in_the_log(baton):
     dropped = baton.http.delete(f"/v1/collections/{name}")
     assert (asked.status_code, dropped.status_code) == (404, 404)
     baton.chat("hi", model="default")  # whatever the stages had to log comes before its end
-    found = subprocess.run(["grep", "-rl", name, "/tmp/ray/session_latest/logs"], capture_output=True, text=True)
+    found = subprocess.run(["grep", "-rl", name, baton.logs], capture_output=True, text=True)
     assert found.stdout == ""
 
 
