@@ -210,10 +210,10 @@ function facts(report, usage, times) {
     bars(report?.stages ?? {}, times));
 }
 
-/** One bar per stage on one scale, then the two times that a person feels. */
+/** One bar per stage on one scale, then the two times that a person feels, in place of the gateway's own of that name. */
 function bars(stages, { firstToken, total }) {
   const known = STAGES.filter((name) => name in stages);
-  const others = Object.keys(stages).filter((name) => !STAGES.includes(name));
+  const others = Object.keys(stages).filter((name) => ![...STAGES, "first_token", "total"].includes(name));
   const rows = [...known, ...others].map((name) => [name, stages[name], "stage"]);
   if (firstToken !== null) rows.push(["first token", firstToken, "felt"]);
   rows.push(["total", total, "felt"]);
