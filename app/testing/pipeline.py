@@ -130,7 +130,7 @@ class FakePipeline:
         return Finished(
             choices=reports,
             usage=tokens,
-            stages={"guardrail": 0.1, "generator": 1.0},
+            stages={"guardrail": 0.1, "generator": 1.0, "first_token": 0.5, "total": 1.2},
             contexts=tuple(contexts) if job.return_contexts else None,
             flags={"without_context": True} if job.retrieval and not contexts else {},
         )
