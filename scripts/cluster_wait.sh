@@ -6,11 +6,17 @@ namespace=$1 release=$2 started=$SECONDS
 kubectl=(kubectl --context "kind-${CLUSTER:-baton}" --namespace "$namespace")
 mine="app.kubernetes.io/instance=$release"
 
+# Jobs that did not succeed, a line each. They have no `succeeded` until they do, which a filter of jsonpath never matches.
+unfinished() {
+  "${kubectl[@]}" get jobs -l "$mine" -o 'jsonpath={range .items[*]}{.metadata.name}={.status.succeeded}{"\n"}{end}' |
+    sed -n 's/=0*$//p'
+}
+
 # One line: pods by phase, Jobs that are not done, Serve's applications by status. The new cluster's where one is being made, else the active one's.
 progress() {
   "${kubectl[@]}" get pods -l ray.io/cluster -o 'jsonpath={range .items[*]}{.metadata.labels.ray\.io/node-type}{"="}{.status.phase}{"\n"}{end}' |
     sort | uniq -c | awk '{printf "%s x%s  ", $2, $1}'
-  "${kubectl[@]}" get jobs -l "$mine" -o 'jsonpath={range .items[?(@.status.succeeded!=1)]}{"job "}{.metadata.name}{"  "}{end}'
+  unfinished | sed 's/^/job /; s/$/  /' | tr -d '\n'
   local state
   for state in pending active; do
     "${kubectl[@]}" get rayservice -l "$mine" -o go-template='{{range .items}}{{with .status}}{{with .'$state'ServiceStatus}}{{range $name, $app := .applicationStatuses}}{{$name}}={{$app.status}} {{end}}{{end}}{{end}}{{end}}'
@@ -19,7 +25,8 @@ progress() {
 
 is_ready() {
   # Jobs that index collections begin once the gateway answers.
-  [ -z "$("${kubectl[@]}" get jobs -l "$mine" -o 'jsonpath={.items[?(@.status.succeeded!=1)].metadata.name}')" ] || return 1
+  local jobs
+  jobs=$(unfinished) && [ -z "$jobs" ] || return 1
   local said
   said=$("${kubectl[@]}" get rayservice -l "$mine" -o 'jsonpath={range .items[*]}{.metadata.generation}={.status.observedGeneration} {.status.conditions[?(@.type=="Ready")].status}{end}')
   [[ $said =~ ^([0-9]+)=([0-9]+)\ True$ ]] && [ "${BASH_REMATCH[1]}" = "${BASH_REMATCH[2]}" ]
