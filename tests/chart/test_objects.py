@@ -237,6 +237,8 @@ def test_the_notes_say_what_to_do_next(chart):
     notes = chart.text(CPU)["baton/templates/NOTES.txt"]
     assert "port-forward service/baton-serve-svc 8000" in notes
     assert "helm test baton -n ns" in notes
+    assert "wait jobs -l app.kubernetes.io/instance=baton --for=condition=Complete" in notes
+    assert "No documents are indexed yet" not in notes
     lost = chart.text(
         merged(CPU, {"index": {"kind": "pod"}, "workerGroups": [{**CPU["workerGroups"][0], "maxReplicas": 1}]})
     )
