@@ -28,8 +28,8 @@ is_ready() {
   local jobs
   jobs=$(unfinished) && [ -z "$jobs" ] || return 1
   local said
-  said=$("${kubectl[@]}" get rayservice -l "$mine" -o 'jsonpath={range .items[*]}{.metadata.generation}={.status.observedGeneration} {.status.conditions[?(@.type=="Ready")].status}{end}')
-  [[ $said =~ ^([0-9]+)=([0-9]+)\ True$ ]] && [ "${BASH_REMATCH[1]}" = "${BASH_REMATCH[2]}" ]
+  said=$("${kubectl[@]}" get rayservice -l "$mine" -o 'jsonpath={range .items[*]}{.metadata.generation}={.status.observedGeneration} {.status.conditions[?(@.type=="Ready")].status} {.status.conditions[?(@.type=="UpgradeInProgress")].status}{end}')
+  [[ $said =~ ^([0-9]+)=([0-9]+)\ True\ (False)?$ ]] && [ "${BASH_REMATCH[1]}" = "${BASH_REMATCH[2]}" ]
 }
 
 said=

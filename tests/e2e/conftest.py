@@ -89,6 +89,7 @@ def namespace(cluster):
 def release(namespace, tmp_path_factory):
     """The release, installed and open. Stories that change it put it back."""
     found = Release(tmp_path_factory.mktemp("release"))
+    found.remove_another()
     found.upgrade()
     found.open()
     yield found

@@ -1,5 +1,6 @@
 """The release under test: how it is installed, asked and looked into."""
 
+import json
 import subprocess
 import sys
 import threading
@@ -9,7 +10,22 @@ from collections import Counter
 import httpx
 import yaml
 
-from tests.e2e.kube import CHART, CLUSTER, NAMESPACE, RELEASE, ROOT, START, Forward, cluster_name, helm, run
+from scripts.helm_render import merged
+from tests.e2e.kube import (
+    CHART,
+    CLUSTER,
+    GONE,
+    NAMESPACE,
+    RELEASE,
+    ROOT,
+    START,
+    Forward,
+    cluster_name,
+    helm,
+    pods,
+    run,
+    wait_for,
+)
 
 SHAPE = CHART / "ci" / "cpu-values.yaml"
 OVERLAY = ROOT / "tests" / "e2e" / "values.yaml"
@@ -23,6 +39,14 @@ class Release:
         self._forwards = []
         self.gateway = self.dashboard = None
         self.http = None
+
+    def remove_another(self):
+        """Remove a release with other values: a second Ray cluster beside its own would not fit on a small node."""
+        wanted = merged(yaml.safe_load(SHAPE.read_text()), yaml.safe_load(OVERLAY.read_text()))
+        found = helm("get", "values", RELEASE, "-o", "json", check=False)
+        if found.returncode == 0 and json.loads(found.stdout) != wanted:
+            helm("uninstall", RELEASE, "--wait", "--timeout", "5m", seconds=360)
+            wait_for("a cluster without pods", lambda: not pods(), GONE)
 
     def upgrade(self, changes=None, wait=True):
         """Install, or upgrade with values over the shape's and the overlay's."""
