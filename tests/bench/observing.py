@@ -12,11 +12,11 @@ from tests.bench.measure import Ratio, Result, ratio
 from tests.bench.overhead_site import Load, baton_side, fake_application, fake_only, local_config, site
 
 COLLECTOR_PORT = 22030
-OFF, ALL, TENTH = "off", "every request", "one request in ten"
-SHARES = {OFF: 0.0, ALL: 1.0, TENTH: 0.1}
+OFF, ALL = "off", "every request"
+SHARES = {OFF: 0.0, ALL: 1.0}
 #: An engine that is never waited for: what limits the answers is Baton's own work.
 SECONDS_PER_TOKEN, STREAMS, TOKENS = 0.001, 32, 40
-ROUNDS, QUICK_ROUNDS = 12, 3
+ROUNDS, QUICK_ROUNDS = 24, 4
 #: How long new settings take to be in force in every replica.
 _SETTLE_SECONDS = 2.5
 _GOAL = 0.97

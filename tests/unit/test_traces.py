@@ -193,7 +193,7 @@ async def test_a_share_is_sampled_and_a_callers_no_is_heeded(collector):
 
 
 async def test_a_collector_that_is_gone_costs_a_request_nothing(tmp_path, caplog, monkeypatch):
-    monkeypatch.setattr("app.traces._complained", -60.0)
+    monkeypatch.setattr("app.live_traces._complained", -60.0)
     gone = Traces("gateway")
     gone.configure(TracesConfig(endpoint="http://127.0.0.1:9/v1/traces"))
     site = traced(Site(tmp_path), gone)
