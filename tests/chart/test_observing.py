@@ -1,6 +1,8 @@
 """Traces, logs and Grafana's graphs in Ray's dashboard: what their values reach."""
 
 import re
+from datetime import date
+from fnmatch import fnmatch
 
 import pytest
 import yaml
@@ -69,6 +71,9 @@ def test_a_collector_beside_each_ray_container_reads_its_files(chart):
         assert volume["configMap"]["name"] == config["metadata"]["name"]
         assert mounts["log-positions"]["mountPath"] == shipped["extensions"]["file_storage"]["directory"]
         assert environment(collector)["LOGS_ENDPOINT"] == COLLECTOR["endpoint"]
+        sessions = environment(collector)["RAY_LOGS"].split("/")[-2]
+        assert fnmatch(f"session_{date.today()}_10-00-00_1_1", sessions)
+        assert not fnmatch("session_latest", sessions), "a link to one of them: each line would be read twice"
         assert collector["securityContext"] == ray["securityContext"]
         read = {name for name in environment(collector) if f"${{env:{name}}}" in config["data"]["config.yaml"]}
         assert read == set(environment(collector)), "the configuration reads each variable"

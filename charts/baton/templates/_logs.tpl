@@ -10,7 +10,7 @@ securityContext:
 resources:
   {{- toYaml $collector.resources | nindent 2 }}
 env:
-  - {name: RAY_LOGS, value: /tmp/ray/session_*/logs}
+  - {name: RAY_LOGS, value: "/tmp/ray/session_2*/logs"}  # each session by its date; session_latest is one of them again
   - {name: LOGS_ENDPOINT, value: {{ $collector.endpoint | quote }}}
   - name: NAMESPACE
     valueFrom: {fieldRef: {fieldPath: metadata.namespace}}
