@@ -80,14 +80,18 @@ class Collector:
         return [span for span in list(self.spans) if span.trace == trace]
 
     def wait_for(self, trace: str, names: set, seconds: float = 30) -> list[Seen]:
-        """Return the trace's spans once all of ``names`` are among them."""
+        """Return the trace's spans once all of ``names`` are among them: names, or names with kinds.
+
+        Processes send on their own, each in the order in which its spans ended.
+        """
         end = time.monotonic() + seconds
         while time.monotonic() < end:
             found = self.of_trace(trace)
-            if names <= {span.name for span in found}:
+            missing = names - {span.name for span in found} - {(span.name, span.kind) for span in found}
+            if not missing:
                 return found
             time.sleep(0.1)
-        raise AssertionError(f"of {sorted(names)} came only {sorted({span.name for span in self.of_trace(trace)})}")
+        raise AssertionError(f"after {seconds} s these had not come: {missing}")
 
 
 def _seen(span, service: str) -> Seen:
