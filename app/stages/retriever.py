@@ -20,7 +20,7 @@ from app.ingestion.indexer import Indexer
 from app.jobs import DocumentResult, Embedded
 from app.messages import RetrievalQuery, Retrieved
 from app.stores.contract import STAGE, CollectionInfo, Matrix, Store, check_name
-from app.stores.filters import Filter, parse_filter
+from app.stores.filters import Filter, Never, parse_filter
 from app.stores.payload import Hit, build_table
 from app.stores.search import Search, late_interaction, merge_hits, search_collection
 from app.stores.terms import unique_terms
@@ -51,7 +51,7 @@ class _Checked:
     """A query within its limits, with its filter parsed; ``blank`` when there is nothing to look for."""
 
     query: RetrievalQuery
-    where: Filter | None
+    where: Filter | Never | None
     blank: bool
 
 

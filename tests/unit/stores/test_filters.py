@@ -13,6 +13,7 @@ from app.stores.filters import (
     And,
     Compares,
     Exists,
+    Never,
     Not,
     OneOf,
     Or,
@@ -35,10 +36,29 @@ def test_forms_become_typed_nodes():
     assert parse_filter({"or": [{"a": 1}, {"not": {"b": 2}}]}) == Or((OneOf("a", (1.0,)), Not(OneOf("b", (2.0,)))))
 
 
-@pytest.mark.parametrize("raw", [None, {}])
+@pytest.mark.parametrize(
+    "raw", [None, {}, {"or": [{}]}, {"and": [{}, {}]}, {"or": [{}, {"lang": "en"}]}, {"not": {"not": {}}}]
+)
 def test_nothing_asked_is_no_filter(raw):
     assert parse_filter(raw) is None
     assert matches(None, {})
+
+
+@pytest.mark.parametrize("raw", [{"not": {}}, {"lang": "en", "not": {}}, {"or": [{"not": {}}, {"not": {"or": [{}]}}]}])
+def test_what_nothing_can_pass_is_one_constant(raw):
+    assert parse_filter(raw) == Never()
+    assert not matches(Never(), {"lang": "en"})
+
+
+@pytest.mark.parametrize("raw", [{"and": [{}, {"lang": "en"}]}, {"or": [{"not": {}}, {"lang": "en"}]}])
+def test_constants_inside_are_simplified_away(raw):
+    assert parse_filter(raw) == OneOf("lang", ("en",))
+
+
+@pytest.mark.parametrize("raw", [{"or": [{}, {"a": {"like": "x"}}]}, {"not": {}, "a": []}])
+def test_a_fault_beside_a_constant_is_still_refused(raw):
+    with pytest.raises(InvalidRequest):
+        parse_filter(raw)
 
 
 @pytest.mark.parametrize(
