@@ -15,11 +15,11 @@ from app.config.base import Config
 from app.config.embedder import EmbedderConfig
 from app.config.retrieval import ChunkingConfig, RetrieverConfig, StoreConfig
 from app.embedders.contract import Embedder, Encoded
-from app.errors import BatonError, ConfigError, ContextLengthExceeded, InternalError, InvalidRequest, bounded
+from app.errors import BatonError, ConfigError, ContextLengthExceeded, InvalidRequest, bounded
 from app.ingestion.indexer import Indexer
 from app.jobs import DocumentResult, Embedded
 from app.messages import RetrievalQuery, Retrieved
-from app.stores.contract import STAGE, CollectionInfo, Matrix, Store, check_name
+from app.stores.contract import STAGE, CollectionInfo, Matrix, Store, check_name, unexpected
 from app.stores.filters import Filter, Never, parse_filter
 from app.stores.payload import Hit, build_table
 from app.stores.search import Search, late_interaction, merge_hits, search_collection
@@ -203,7 +203,7 @@ class Retriever:
         except BatonError as error:
             return error
         except Exception as error:
-            return InternalError(f"the search failed ({type(error).__name__})", STAGE)
+            return unexpected(error)
 
     def _blank(self, query: RetrievalQuery, dimension: int) -> Retrieved | Exception:
         """Return nothing for a blank question; an unknown collection stays an error."""
