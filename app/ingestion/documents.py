@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -59,6 +59,34 @@ def parse_document(raw: Any, where: str) -> Document:
     )
 
 
+def check_ids(documents: Sequence[Mapping[str, Any]], places: Sequence[str]) -> None:
+    """Refuse documents of one id and other content, of which only one would be stored; equal ones are let pass.
+
+    ``places`` names where each document stands. Raises InvalidRequest naming both places.
+    """
+    seen: dict[str, int] = {}
+    for index, document in enumerate(documents):
+        given = document.get("id")
+        first = seen.setdefault(given or text_id(document["text"]), index)
+        if first == index or _content(document) == _content(documents[first]):
+            continue
+        shared = f"the id {bounded(given)}" if given else "the text"
+        raise InvalidRequest(
+            f"{places[index]} has {shared} of {places[first]} and other content: give each document an id of its own.",
+            param="documents",
+        )
+
+
+def text_id(text: str) -> str:
+    """Return the id of a document that brings none: the same text has the same id."""
+    return hashlib.blake2b(text.encode(), digest_size=12).hexdigest()
+
+
+def _content(document: Mapping[str, Any]) -> bytes:
+    content = [document.get(field) or None for field in ("text", "title", "source", "metadata")]
+    return orjson.dumps(content, option=orjson.OPT_SORT_KEYS)
+
+
 def id_text(given: Any) -> str:
     """Return a document's id as text: 1 to 256 printable characters, or a whole number. Raises ValueError."""
     if isinstance(given, int) and not isinstance(given, bool) and abs(given) <= MAX_WHOLE_NUMBER:
@@ -71,7 +99,7 @@ def id_text(given: Any) -> str:
 def _id(raw: Mapping[str, Any], text: str, where: str) -> str:
     given = raw.get("id")
     if given is None:
-        return hashlib.blake2b(text.encode(), digest_size=12).hexdigest()
+        return text_id(text)
     try:
         return id_text(given)
     except ValueError as error:
