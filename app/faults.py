@@ -18,6 +18,8 @@ RULE_PATTERN = r"^[A-Za-z0-9_.\-]{1,64}$"
 DEVICE_PATTERN = r"^(auto|cpu|cuda(:\d{1,3})?)$"
 #: Where spans are sent; empty for nowhere.
 ENDPOINT_PATTERN = r"^(https?://[^\s/]+(/\S*)?)?$"
+#: Where a web page comes from, as browsers spell it in the header Origin.
+ORIGIN_PATTERN = r"^https?://([a-z0-9_.\-]+|\[[0-9a-f:]+\])(:\d{1,5})?$"
 
 _ALLOWED = {
     NAME_PATTERN: "must be 1 to 63 letters (a-z, A-Z), digits, '.', '_' or '-', beginning with a letter or digit",
@@ -26,6 +28,7 @@ _ALLOWED = {
     RULE_PATTERN: "must be 1 to 64 letters (a-z, A-Z), digits, '.', '_' or '-'",
     DEVICE_PATTERN: "must be auto, cpu, cuda or a GPU by number, like cuda:1",
     ENDPOINT_PATTERN: "must be a whole address like http://collector:4318/v1/traces, or empty",
+    ORIGIN_PATTERN: "must be an origin in small letters and without a path, like https://chat.example.com",
 }
 _WORDS = {
     "missing": "must be given",
