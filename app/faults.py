@@ -78,10 +78,11 @@ def _one_of(expected: str) -> str:
     return f"one of {plain}" if " or " in plain else plain
 
 
-def path_of(location: Sequence[str | int]) -> list[str]:
-    """Return the parts of a fault's path as the caller wrote them."""
-    return [
-        str(part)
+def path_of(location: Sequence[str | int]) -> str:
+    """Return a fault's path as the caller wrote it: ``documents[0].text``."""
+    parts = [
+        f"[{part}]" if isinstance(part, int) else f".{part}"
         for place, part in enumerate(location)
         if part != "[key]" and not (place and part in _KINDS and location[place - 1] in _FORMATS)
     ]
+    return "".join(parts).removeprefix(".")

@@ -213,9 +213,7 @@ async def _read_documents(request: Request, origin: Origin) -> list[dict[str, An
 
 def _kind(request: Request) -> str:
     """Return the media type, one that is read here. Raises UnsupportedMediaType."""
-    media_type(request)
-    # Taken from the header as it stands: a malformed one counts as text/plain elsewhere, and would be stored as text.
-    kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+    kind = media_type(request)
     if kind in ("", "application/json", PARQUET_TYPE, *TEXT_TYPES) or kind in NDJSON_TYPES:
         return kind
     raise UnsupportedMediaType(f"Content-Type is {bounded(kind)}: send {_ACCEPTED}.")

@@ -112,7 +112,7 @@ class RetrievalDefaults(Config):
         if self.top_k > self.candidates:
             raise ValueError("topK must not be larger than candidates")
         try:
-            parse_filter(self.filter)
+            parse_filter(self.filter, "filter")
         except InvalidRequest as error:
             raise ValueError(error.message) from None
         return self

@@ -121,10 +121,11 @@ class Retriever:
         encoded = self._encode([item.query.text for item in asked], any(i.query.late_interaction for i in asked))
         embed_ms = (time.perf_counter() - started) * 1000
         searches = {id(item): self._begin(item, encoded, index) for index, item in enumerate(asked)}
-        return [
+        results = [
             self._finish(item, searches.get(id(item)), embed_ms) if isinstance(item, _Checked) else item
             for item in checked
         ]
+        return [_as_asked(result) if isinstance(result, BatonError) else result for result in results]
 
     def embed_queries(self, texts: Sequence[str]) -> Embedded:
         """Embed texts as questions, whole. Raises ContextLengthExceeded naming the text that overflows the window."""
@@ -316,6 +317,13 @@ def _ends(text: str, limit: int) -> str:
     half = limit // 2
     head, tail = text[:half], text[len(text) - half :]
     return f"{head.rsplit(' ', 1)[0]} {tail.split(' ', 1)[-1]}"
+
+
+def _as_asked(error: BatonError) -> BatonError:
+    """Name a collection's field as questions spell it."""
+    if error.param != "collection":
+        return error
+    return type(error)(error.message, error.stage, "rag.collection", error.retry_after_seconds)
 
 
 def _in_range(field: str, value: Any, limit: int) -> None:

@@ -105,14 +105,15 @@ class Never:
     """Holds for no passage. Only ever a whole filter: no store has to express it."""
 
 
-def parse_filter(raw: Any) -> Filter | Never | None:
+def parse_filter(raw: Any, path: str = "rag.filter") -> Filter | Never | None:
     """Return the tree of a filter given as JSON; None when it holds for all, Never when it holds for none.
 
-    What holds for all or for none is simplified away inside. Raises InvalidRequest naming the path of the fault.
+    What holds for all or for none is simplified away inside. Raises InvalidRequest naming the place of the fault from
+    ``path`` on.
     """
     if raw is None:
         return None
-    return _Parser().parse(raw, "filter", 1)
+    return _Parser().parse(raw, path, 1)
 
 
 class _Parser:
@@ -248,7 +249,7 @@ def _number(value: Any, path: str) -> float:
 
 
 def _fault(path: str, what: str) -> InvalidRequest:
-    return InvalidRequest(f"{path} {what}", stage="retriever", param="filter")
+    return InvalidRequest(f"{path} {what}", stage="retriever", param="rag.filter")
 
 
 def matches(node: Filter | Never | None, metadata: Mapping[str, Any]) -> bool:

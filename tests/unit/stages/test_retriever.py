@@ -166,6 +166,7 @@ def test_one_fault_in_a_batch_stays_with_its_question(animals):
     assert ids(good)[0] == "zebra#0"
     kinds = [CollectionNotFound, CollectionDamaged, InvalidRequest, InvalidRequest, CollectionDamaged]
     assert [type(error) for error in bad] == kinds
+    assert [error.param for error in bad[:4]] == ["rag.collection", "rag.collection", "rag.filter", "rag.collection"]
     assert animals.run_batch([]) == []
 
 
