@@ -10,6 +10,7 @@ from typing import Any
 
 import orjson
 
+from app.blank import is_blank
 from app.errors import InvalidRequest, bounded
 from app.stores.contract import Scalar
 from app.stores.filters import MAX_KEY_CHARS, MAX_TEXT_CHARS, MAX_WHOLE_NUMBER
@@ -46,7 +47,7 @@ def parse_document(raw: Any, where: str) -> Document:
     if not isinstance(raw, Mapping):
         raise _fault(where, "must be an object with a text")
     text = _text(raw, "text", MAX_TEXT_BYTES, where)
-    if not text.strip():
+    if is_blank(text):
         raise _fault(f"{where}.text", "is missing or blank")
     if len(text.encode()) > MAX_TEXT_BYTES:
         raise _fault(f"{where}.text", f"is larger than {MAX_TEXT_BYTES // 2**20} MiB: split the document")

@@ -160,6 +160,8 @@ def engine_error(error: Mapping[str, Any]) -> BatonError:
     message = str(error.get("message") or "The engine gave no reason.")
     status = error.get("code")
     lowered = message.lower()
+    if "check failed:" in lowered:
+        return SchemaRejected(_NO_GRAMMAR, STAGE, "response_format")
     if "grammar" in lowered or "json schema" in lowered or "json_schema" in lowered:
         return SchemaRejected(_first_line(message), STAGE, "response_format")
     if "context length" in lowered or "input_tokens" in str(error.get("param")) or "maximum model length" in lowered:
@@ -175,6 +177,8 @@ def engine_error(error: Mapping[str, Any]) -> BatonError:
     return EngineFailed("The engine gave up on this request: send it again.", STAGE)
 
 
+#: Said in place of a failed assertion of the grammar compiler's.
+_NO_GRAMMAR = "The engine cannot make a grammar of this schema: simplify its bounds, patterns and references."
 #: How vLLM begins to say that its process is gone.
 _ENGINE_IS_DEAD = "EngineCore encountered an issue"
 #: Where the engine's grammar compiler was built, and when it spoke: nothing that a caller could use.

@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from app.blank import is_blank
 from app.config.base import Config
 from app.config.embedder import EmbedderConfig
 from app.config.retrieval import ChunkingConfig, RetrieverConfig, StoreConfig
@@ -159,7 +160,7 @@ class Retriever:
             raise InvalidRequest(f"mode {bounded(query.mode)} is not hybrid, vector or text", STAGE, "mode")
         for name in query.collections:
             check_name(name)
-        return _Checked(query, parse_filter(query.filter), not query.text.strip())
+        return _Checked(query, parse_filter(query.filter), is_blank(query.text))
 
     def _begin(self, item: _Checked, batch: _Questions, index: int) -> _Running:
         """Start one search per collection, in threads when there are several."""

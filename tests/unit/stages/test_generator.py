@@ -137,6 +137,13 @@ def test_engine_errors_become_ours(error, expected):
     assert "Traceback" not in str(translated)
 
 
+def test_a_failed_assertion_of_the_compilers_is_told_in_our_words():
+    message = "Check failed: (val <= MAX_INT64_AS_DOUBLE) is false: maximum out of range"
+    error = engine_error({"message": message, "code": 400})
+    assert (type(error), error.param) == (SchemaRejected, "response_format")
+    assert str(error).startswith("The engine cannot make a grammar of this schema: simplify")
+
+
 def test_the_compilers_own_place_is_not_shown():
     message = "Failed to make a grammar: [22:41:25] /build/src/compiler.cc:49: Unsupported type"
     assert str(engine_error({"message": message, "code": 400})) == "Failed to make a grammar: Unsupported type"

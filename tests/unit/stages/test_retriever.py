@@ -196,7 +196,7 @@ def test_empty_collection_and_no_collection_find_nothing(stage):
         assert tuple(found.passages.column_names) == PASSAGE_COLUMNS
 
 
-@pytest.mark.parametrize("text", ["", "   ", "\n\t"])
+@pytest.mark.parametrize("text", ["", "   ", "\n\t", "\u200b\u2060\ufeff", "\x01\x7f", "\u3164\ufe0f"])
 def test_blank_question_finds_nothing_and_embeds_nothing(animals, text):
     assert animals.run(ask(text)).passages.num_rows == 0
     assert animals._embedder.calls == []
