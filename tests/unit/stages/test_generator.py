@@ -143,8 +143,8 @@ def test_engine_errors_become_ours(error, expected):
         (
             "This model's maximum context length is 512 tokens. However, your prompt contains at least 513 input "
             "tokens, which exceeds this limit even without any output tokens.",
-            "The model's context window is 512 tokens; the prompt takes at least 513 input tokens. Shorten the prompt or "
-            "lower max_tokens.",
+            "The model's context window is 512 tokens; the prompt takes at least 513 input tokens. Shorten the prompt "
+            "or lower max_tokens.",
         ),
         (
             "This model's maximum context length is 512 tokens. However, your prompt contains 9000 characters (more "
