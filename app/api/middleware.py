@@ -13,7 +13,7 @@ from starlette.datastructures import Headers
 from starlette.middleware.cors import CORSMiddleware
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from app.api.context import CLIENT_CLOSED_REQUEST, Facts, Observe, Observed, outcome_of
+from app.api.context import CLIENT_CLOSED_REQUEST, Facts, Observe, Observed, facts_of, outcome_of
 from app.api.error_handlers import error_response
 from app.api.hangup import ClientGone
 from app.api.request_ids import REQUEST_ID, fit_request_id
@@ -174,15 +174,26 @@ class OriginMiddleware:
         headers = Headers(scope=scope)
         origin = headers.get("origin", "")
         if origin in (allowed := self.limits().allowed_origins):
-            await CORSMiddleware(self.app, allowed, **_CORS)(scope, receive, send)
+            await CORSMiddleware(self._answered, allowed, **_CORS)(scope, receive, send)
             return
         if scope["method"] not in _SAFE_METHODS and _is_foreign(headers, origin):
-            said = f"from {bounded(origin)}" if origin else "from a web page of another site"
+            named = f", {bounded(origin)}" if origin else ""
             raise CrossOrigin(
-                f"A browser sent this request {said}, which is not where this gateway lives: add that origin to "
-                "limits.allowedOrigins to let its pages in."
+                f"This request comes from a web page of another site{named}: to let its pages in, add its origin to "
+                "limits.allowedOrigins."
             )
         await self.app(scope, receive, send)
+
+    async def _answered(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serve one connection, errors included: a page cannot read one whose headers come from further out."""
+        try:
+            await self.app(scope, receive, send)
+        except ClientGone:
+            raise
+        except Exception as error:
+            if facts_of(scope).sent_status is not None:
+                raise
+            await error_response(error, scope)(scope, receive, send)
 
 
 def _is_foreign(headers: Headers, origin: str) -> bool:

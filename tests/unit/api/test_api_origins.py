@@ -94,6 +94,16 @@ async def test_an_allowed_site_may_write_and_read_the_answers(site: Site) -> Non
     assert (other.status_code, "access-control-allow-origin" in other.headers) == (403, False)
 
 
+async def test_an_allowed_site_can_read_faults_of_ours_too(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    site.limit(allowed_origins=(FRIEND,))
+    monkeypatch.setattr(site.pipeline, "list_collections", lambda: 1 / 0)
+    broken = await site.client.get("/v1/collections", headers={"Origin": FRIEND})
+    headers = {"Origin": FRIEND, "Content-Length": "many"}
+    faulty = await site.client.post("/v1/chat/completions", headers=headers)
+    assert [reply.json()["error"]["code"] for reply in (broken, faulty)] == ["internal_error", "invalid_request"]
+    assert {reply.headers["access-control-allow-origin"] for reply in (broken, faulty)} == {FRIEND}
+
+
 async def test_browsers_are_told_beforehand_what_they_may_send(site: Site) -> None:
     asked = {
         "Origin": FRIEND,
