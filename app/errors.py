@@ -8,6 +8,7 @@
     │   ├── ContextLengthExceeded 400  context_length_exceeded
     │   ├── SchemaRejected        400  invalid_json_schema
     │   ├── GuardrailBlocked      400  content_filter
+    │   ├── CrossOrigin           403  cross_origin
     │   ├── NotFound              404  not_found
     │   │   ├── ModelNotFound     404  model_not_found
     │   │   └── CollectionNotFound 404 collection_not_found
@@ -114,6 +115,13 @@ class GuardrailBlocked(ClientError):
     """A guardrail rule with the action ``block`` matched."""
 
     code = "content_filter"
+
+
+class CrossOrigin(ClientError):
+    """A web page of another site asked for something that changes or costs something."""
+
+    status = 403
+    code = "cross_origin"
 
 
 class NotFound(ClientError):

@@ -18,6 +18,8 @@ RULE_PATTERN = r"^[A-Za-z0-9_.\-]{1,64}$"
 DEVICE_PATTERN = r"^(auto|cpu|cuda(:\d{1,3})?)$"
 #: Where spans are sent; empty for nowhere.
 ENDPOINT_PATTERN = r"^(https?://[^\s/]+(/\S*)?)?$"
+#: Where a web page comes from, as browsers spell it in the header Origin.
+ORIGIN_PATTERN = r"^https?://([a-z0-9_.\-]+|\[[0-9a-f:]+\])(:\d{1,5})?$"
 
 _ALLOWED = {
     NAME_PATTERN: "must be 1 to 63 letters (a-z, A-Z), digits, '.', '_' or '-', beginning with a letter or digit",
@@ -26,6 +28,7 @@ _ALLOWED = {
     RULE_PATTERN: "must be 1 to 64 letters (a-z, A-Z), digits, '.', '_' or '-'",
     DEVICE_PATTERN: "must be auto, cpu, cuda or a GPU by number, like cuda:1",
     ENDPOINT_PATTERN: "must be a whole address like http://collector:4318/v1/traces, or empty",
+    ORIGIN_PATTERN: "must be an origin in small letters and without a path, like https://chat.example.com",
 }
 _WORDS = {
     "missing": "must be given",
@@ -75,10 +78,11 @@ def _one_of(expected: str) -> str:
     return f"one of {plain}" if " or " in plain else plain
 
 
-def path_of(location: Sequence[str | int]) -> list[str]:
-    """Return the parts of a fault's path as the caller wrote them."""
-    return [
-        str(part)
+def path_of(location: Sequence[str | int]) -> str:
+    """Return a fault's path as the caller wrote it: ``documents[0].text``."""
+    parts = [
+        f"[{part}]" if isinstance(part, int) else f".{part}"
         for place, part in enumerate(location)
         if part != "[key]" and not (place and part in _KINDS and location[place - 1] in _FORMATS)
     ]
+    return "".join(parts).removeprefix(".")

@@ -29,6 +29,10 @@ _REPETITIONS = (
     "minContains",
     "maxContains",
 )
+#: Grammars count whole numbers in 64 bits.
+_BOUNDS = ("minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum")
+_INT64 = 2**63
+_DRAFT = "https://json-schema.org/draft/2020-12/schema"
 _REFUSED = ("$dynamicRef", "$recursiveRef", "$anchor", "$dynamicAnchor", "$vocabulary")
 
 
@@ -75,11 +79,18 @@ def compile_schema(schema: Any) -> Any:
 
 def _schema_reason(error: Any) -> str:
     if not error.instance_path:
-        return bounded(error.message, 160)
+        return _unresolved(error.message)
     keyword = error.instance_path[-1]
     if keyword == "pattern":
         return "not a regular expression that can be used (look-around and back-references are not)"
     return f"{bounded(error.instance)} is not allowed here"
+
+
+def _unresolved(message: str) -> str:
+    """Return our words for what keeps a well-formed schema from being compiled."""
+    if message.startswith("Unknown meta-schema"):
+        return f"$schema names no draft that is known: use {_DRAFT} or leave it out"
+    return "the schema cannot be used: check its $schema, its $id and every $ref"
 
 
 def _check(schema: Any, limits: SchemaLimits) -> None:
@@ -116,9 +127,18 @@ def _check_node(path: Path, node: Schema) -> None:
         value = node.get(keyword)
         if isinstance(value, int | float) and value > _MAX_REPETITION:
             raise SchemaError((*path, keyword), f"{bounded(value)} is over the limit of {_MAX_REPETITION}")
+    if node.get("type") == "integer":
+        _check_bounds(path, node)
     pattern = node.get("pattern")
     if isinstance(pattern, str) and len(pattern) > _MAX_PATTERN_CHARS:
         raise SchemaError((*path, "pattern"), f"a pattern may have {_MAX_PATTERN_CHARS} characters")
+
+
+def _check_bounds(path: Path, node: Schema) -> None:
+    for keyword in _BOUNDS:
+        value = node.get(keyword)
+        if isinstance(value, int | float) and abs(value) >= _INT64:
+            raise SchemaError((*path, keyword), f"{bounded(value)} is over the limit of 2^63 for whole numbers")
 
 
 def _check_count(what: str, limit: int, count: int) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Self
 
@@ -18,7 +18,7 @@ from app.answers.grounding import (
     max_similarities,
 )
 from app.answers.json_answer import JsonReport
-from app.answers.numbers import Number, unsupported_in, values_in
+from app.answers.numbers import Number, find_numbers, unsupported_in, values_in
 from app.answers.references import REFERENCE_TEXTS
 from app.answers.sentences import Sentence, split_sentences, split_values
 from app.config.answers import PostprocessorConfig
@@ -58,7 +58,10 @@ class Scale:
 
 
 class Review:
-    """The work on one request. Only the passages behind ``rows`` can ground; the other candidates are background."""
+    """The work on one request. Only the passages behind ``rows`` can ground; the other candidates are background.
+
+    No ``payload`` means that nothing was retrieved; a payload without rows, that no passage was shown.
+    """
 
     def __init__(
         self,
@@ -70,6 +73,7 @@ class Review:
         self._choices = request.choices
         self._rows = request.rows
         self._passages = payload.passages if payload is not None and request.rows else None
+        self._found_nothing = payload is not None and not request.rows
         self._settings = settings
         self._scale = scale
 
@@ -110,10 +114,12 @@ class Review:
         """Return the report of one choice.
 
         ``grounding`` is the mean over its sentences, weighted by their length, and halved by each number of the answer
-        that stands in no passage.
+        that stands in no passage. Without a passage there is no grounding, and every number stands in none.
         """
         grounding = None
         unsupported = tuple(number for item in grounded for number in item.unsupported)
+        if self._found_nothing:
+            unsupported = tuple(self._all_numbers(choice, json_report))
         if grounded:
             lengths = [len(item.sentence.text) for item in grounded]
             total = sum(item.probability * length for item, length in zip(grounded, lengths, strict=True))
@@ -133,6 +139,10 @@ class Review:
         text = choice.text[: self._settings.max_answer_chars]
         split = split_sentences if json_report is None else split_values
         return split(text, self._settings.max_sentences)
+
+    def _all_numbers(self, choice: Choice, json_report: JsonReport | None) -> Iterator[UnsupportedNumber]:
+        for sentence in self._split(choice, json_report):
+            yield from _placed(list(find_numbers(_without_marks(choice.text, sentence))), sentence)
 
     def _judge(
         self, sentences: Sequence[Sentence], evidence: Sequence[Evidence | None], unsupported: Sequence[list[Number]]

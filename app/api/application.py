@@ -12,7 +12,7 @@ from app.api.chat import router as chat
 from app.api.completions import router as completions
 from app.api.context import Gateway, Observe, Observed
 from app.api.error_handlers import install_error_handlers
-from app.api.middleware import BodyLimitMiddleware, RequestMiddleware
+from app.api.middleware import BodyLimitMiddleware, OriginMiddleware, RequestMiddleware
 from app.config.gateway import GatewayConfig
 from app.jobs import PipelinePort
 from app.traces import OFF, Traces
@@ -71,6 +71,7 @@ def build_api(
     app.state.gateway = Gateway(port, settings)
     install_error_handlers(app)
     app.add_middleware(BodyLimitMiddleware, limits=lambda: settings().limits)
+    app.add_middleware(OriginMiddleware, limits=lambda: settings().limits)
     app.add_middleware(RequestMiddleware, observe=observe, traces=traces, behind_proxy=behind_proxy)
     for router in (chat.router, completions.router, embeddings.router, models.router):
         app.include_router(router)

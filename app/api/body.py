@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Coroutine
 from email.message import Message
 from typing import Any
@@ -15,6 +16,7 @@ from app.config.gateway import LimitsConfig
 from app.errors import InvalidRequest, UnsupportedMediaType, bounded
 
 NDJSON_TYPES = frozenset({"application/x-ndjson", "application/ndjson", "application/jsonl", "application/x-jsonlines"})
+_WHOLE = "The request body"
 
 
 class JsonRequest(Request):
@@ -47,7 +49,7 @@ class JsonRoute(APIRoute):
 
 def check_json_type(kind: str) -> None:
     """Refuse a body whose media type is not JSON's; none counts as JSON."""
-    if kind not in ("", "application/json") and not kind.endswith("+json"):
+    if kind not in ("", "application/json") and not re.fullmatch(r"[^/]+/[^/]+\+json", kind):
         raise UnsupportedMediaType(f"Content-Type is {bounded(kind)}: send application/json.")
 
 
@@ -60,22 +62,24 @@ def media_type(request: Request) -> str:
     charset = str(header.get_param("charset", "utf-8")).lower()
     if charset not in ("utf-8", "utf8", "us-ascii"):
         raise UnsupportedMediaType(f"The charset is {bounded(charset)}: send UTF-8.")
-    return header.get_content_type() if request.headers.get("content-type") else ""
+    # As it was sent: the parser reads a malformed type as text/plain.
+    return request.headers.get("content-type", "").partition(";")[0].strip().lower()
 
 
-def read_json(raw: bytes, limits: LimitsConfig, where: str = "The request body") -> Any:
+def read_json(raw: bytes, limits: LimitsConfig, where: str = _WHOLE) -> Any:
     """Parse UTF-8 JSON (no NaN, no lone surrogates) and refuse what is nested too deep or holds too many values."""
     if not raw.strip():
         raise InvalidRequest(f"{where} is empty: send a JSON object.")
     try:
         parsed = orjson.loads(raw)
     except orjson.JSONDecodeError as error:
-        raise InvalidRequest(f"{where} is not valid UTF-8 JSON (line {error.lineno}, column {error.colno}).") from None
+        line = f"line {error.lineno}, " if where == _WHOLE else ""
+        raise InvalidRequest(f"{where} is not valid UTF-8 JSON ({line}column {error.colno}).") from None
     _check_shape(parsed, limits, where)
     return parsed
 
 
-def read_object(raw: bytes, limits: LimitsConfig, where: str = "The request body") -> dict[str, Any]:
+def read_object(raw: bytes, limits: LimitsConfig, where: str = _WHOLE) -> dict[str, Any]:
     """Parse a JSON object with :func:`read_json`."""
     parsed = read_json(raw, limits, where)
     if not isinstance(parsed, dict):

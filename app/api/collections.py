@@ -18,7 +18,7 @@ from app.api.replies import json_reply
 from app.config.gateway import LimitsConfig
 from app.errors import CollectionNotFound, InvalidRequest, UnsupportedMediaType, bounded
 from app.faults import COLLECTION_PATTERN
-from app.ingestion.documents import MAX_ID_CHARS, MAX_SOURCE_CHARS, id_text, parse_document
+from app.ingestion.documents import MAX_ID_CHARS, MAX_SOURCE_CHARS, check_ids, id_text, parse_document
 from app.ingestion.documents import Document as ReadDocument
 from app.ingestion.readers import BadRow, read_parquet_body, split_front_matter
 
@@ -201,18 +201,19 @@ async def _read_documents(request: Request, origin: Origin) -> list[dict[str, An
         # In a thread, since unpacking holds up other requests otherwise.
         return await asyncio.to_thread(_read_rows, raw, origin, limits)
     if kind in NDJSON_TYPES:
-        documents = _read_lines(raw, limits)
+        places, documents = _read_lines(raw, limits)
     else:
         documents = _parse(DocumentsBody, read_object(raw, limits)).documents
         _check_count(len(documents), limits)
-    return [document.model_dump(exclude_none=True) for document in documents]
+        places = [f"documents[{index}]" for index in range(len(documents))]
+    found = [document.model_dump(exclude_none=True) for document in documents]
+    check_ids(found, places)
+    return found
 
 
 def _kind(request: Request) -> str:
     """Return the media type, one that is read here. Raises UnsupportedMediaType."""
-    media_type(request)
-    # Taken from the header as it stands: a malformed one counts as text/plain elsewhere, and would be stored as text.
-    kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+    kind = media_type(request)
     if kind in ("", "application/json", PARQUET_TYPE, *TEXT_TYPES) or kind in NDJSON_TYPES:
         return kind
     raise UnsupportedMediaType(f"Content-Type is {bounded(kind)}: send {_ACCEPTED}.")
@@ -256,15 +257,21 @@ def _read_rows(raw: bytes, origin: Origin, limits: LimitsConfig) -> list[dict[st
         documents.append(_as_dict(row))
         holds_at_most("documents", len(documents), limits.max_documents, "documents")
     _check_count(len(documents), limits)
+    check_ids(documents, [f"Row {number}" for number in range(1, len(documents) + 1)])
     return documents
 
 
-def _read_lines(raw: bytes, limits: LimitsConfig) -> list[Document]:
+def _read_lines(raw: bytes, limits: LimitsConfig) -> tuple[list[str], list[Document]]:
+    """Return the lines' names and their documents."""
     lines = [(number, line) for number, line in enumerate(raw.split(b"\n"), 1) if line.strip()]
     holds_at_most("documents", len(lines), limits.max_documents, "documents")
     if not lines:
         raise InvalidRequest("The request body is empty: send one document as JSON on each line.")
-    return [_parse(Document, read_object(line, limits, f"Line {number}"), f"Line {number}: ") for number, line in lines]
+    places = [f"Line {number}" for number, _ in lines]
+    return places, [
+        _parse(Document, read_object(line, limits, place), f"{place}: ")
+        for place, (_, line) in zip(places, lines, strict=True)
+    ]
 
 
 def _parse(model: type[T], parsed: Any, where: str = "") -> T:

@@ -89,8 +89,7 @@ def describe_faults(faults: Any, skip: int = 0) -> InvalidRequest:
     ``skip`` is the number of leading parts of the path that are not the caller's (FastAPI's ``body``).
     """
     fault = faults[0]
-    path = [part[:_MESSAGE_CHARS] for part in path_of(fault["loc"][skip:])]
-    field = ".".join(path)[:_MESSAGE_CHARS]
+    field = path_of(fault["loc"][skip:])[:_MESSAGE_CHARS]
     if fault["type"] == "extra_forbidden":
         message = f"Unknown field {bounded(field)}."
     else:

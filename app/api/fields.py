@@ -47,6 +47,8 @@ def _part_text(part: Any) -> str:
 
 
 def _as_list(value: Any) -> Any:
+    if not isinstance(value, str | list):
+        raise ValueError("must be text or a list of texts")
     return [value] if isinstance(value, str) else value
 
 

@@ -16,6 +16,7 @@ from app.api.context import facts_of, gateway
 from app.api.fields import StrictModel
 from app.api.replies import Answer, baton_body
 from app.api.resolution import resolve_request
+from app.blank import is_blank
 from app.jobs import ChatJob, Finished
 from app.messages import Delta
 
@@ -25,7 +26,7 @@ _STATUS_BY_REASON = {"length": "truncated", "content_filter": "filtered"}
 
 
 def _not_blank(prompt: str) -> str:
-    if not prompt.strip():
+    if is_blank(prompt):
         raise ValueError("send a question, not a blank text")
     return prompt
 

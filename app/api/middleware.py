@@ -1,4 +1,4 @@
-"""Pure ASGI middleware: request ids, the access log, the last resort for errors, and the limits on bodies."""
+"""Pure ASGI middleware: request ids, the access log, the last resort for errors, origins, and the limits on bodies."""
 
 from __future__ import annotations
 
@@ -7,16 +7,18 @@ import contextlib
 import re
 import time
 from collections.abc import Callable
+from typing import Any
 
 from starlette.datastructures import Headers
+from starlette.middleware.cors import CORSMiddleware
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from app.api.context import CLIENT_CLOSED_REQUEST, Facts, Observe, Observed, outcome_of
+from app.api.context import CLIENT_CLOSED_REQUEST, Facts, Observe, Observed, facts_of, outcome_of
 from app.api.error_handlers import error_response
 from app.api.hangup import ClientGone
 from app.api.request_ids import REQUEST_ID, fit_request_id
 from app.config.gateway import LimitsConfig
-from app.errors import InvalidRequest, PayloadTooLarge, RequestTimeout
+from app.errors import CrossOrigin, InvalidRequest, PayloadTooLarge, RequestTimeout, bounded
 from app.logs import logger
 from app.traces import NO_SPAN, Span, Traces
 
@@ -24,6 +26,13 @@ _log = logger("gateway")
 #: Probes and the page's files: a trace of each would hide those of requests.
 _UNTRACED = ("/healthz", "/readyz", "/static/")
 _TRACEPARENT = re.compile(r"[0-9a-f]{2}-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}")
+_SAFE_METHODS = frozenset({"GET", "HEAD", "OPTIONS"})
+_CORS: dict[str, Any] = {
+    "allow_methods": ("*",),
+    "allow_headers": ("*",),
+    "allow_private_network": True,
+    "expose_headers": (REQUEST_ID, "retry-after", "traceparent"),
+}
 _DRAINED_BYTES = 64 * 1024 * 1024
 _DRAINING_SECONDS = 5.0
 
@@ -143,6 +152,59 @@ def _note(span: Span, method: str, facts: Facts, seen: Observed) -> None:
 def _callers_trace(headers: Headers) -> str:
     sent = headers.get("traceparent", "")
     return sent[3:35] if _TRACEPARENT.fullmatch(sent) else ""
+
+
+class OriginMiddleware:
+    """Keeps web pages of other sites from using the gateway through their readers' browsers.
+
+    A browser sends what a page asks for with its user's reach, to localhost and into private networks, and without a
+    question where the request is a plain one. What is neither GET, HEAD nor OPTIONS is therefore refused from other
+    sites, unless they are allowed; the answers to those that are carry what browsers ask for (CORS).
+    """
+
+    def __init__(self, app: ASGIApp, limits: Callable[[], LimitsConfig]) -> None:
+        self.app = app
+        self.limits = limits
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serve one ASGI connection. Raises CrossOrigin before the body is read."""
+        if scope["type"] != "http":
+            await self.app(scope, receive, send)
+            return
+        headers = Headers(scope=scope)
+        origin = headers.get("origin", "")
+        if origin in (allowed := self.limits().allowed_origins):
+            await CORSMiddleware(self._answered, allowed, **_CORS)(scope, receive, send)
+            return
+        if scope["method"] not in _SAFE_METHODS and _is_foreign(headers, origin):
+            named = f", {bounded(origin)}" if origin else ""
+            raise CrossOrigin(
+                f"This request comes from a web page of another site{named}: to let its pages in, add its origin to "
+                "limits.allowedOrigins."
+            )
+        await self.app(scope, receive, send)
+
+    async def _answered(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serve one connection, errors included: a page cannot read one whose headers come from further out."""
+        try:
+            await self.app(scope, receive, send)
+        except ClientGone:
+            raise
+        except Exception as error:
+            if facts_of(scope).sent_status is not None:
+                raise
+            await error_response(error, scope)(scope, receive, send)
+
+
+def _is_foreign(headers: Headers, origin: str) -> bool:
+    """Tell whether a browser says that a page of another site asks; what is no browser says nothing."""
+    site = headers.get("sec-fetch-site", "")
+    if site or not origin:
+        return site not in ("", "same-origin", "none")
+    # Older browsers, and all of them at a plain http address: there is but the origin. A proxy may have put its own
+    # name for us into Host, and a page cannot write X-Forwarded-Host without being asked for leave first.
+    hosts = [headers.get("host", ""), *headers.get("x-forwarded-host", "").split(",")]
+    return origin.partition("://")[2].lower() not in {host.strip().lower() for host in hosts} - {""}
 
 
 class BodyLimitMiddleware:

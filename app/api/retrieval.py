@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from app.api.fields import RagFields
+from app.blank import is_blank
 from app.config.gateway import LimitsConfig, RetrievalDefaults
 from app.errors import InvalidRequest
 from app.messages import Message, RetrievalQuery
@@ -68,6 +69,6 @@ def _capped(field: str, asked: int | None, default: int, limit: int) -> int:
 
 def _question(messages: Sequence[Message]) -> str:
     question = next((turn.content for turn in reversed(messages) if turn.role == "user"), "")
-    if not question.strip():
+    if is_blank(question):
         raise InvalidRequest("Retrieval needs a question: the last user message is missing or blank.", param="messages")
     return question

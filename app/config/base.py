@@ -40,7 +40,7 @@ def describe(error: ValidationError, where: str) -> str:
     """Return the faults of a pydantic error as sentences: the key, what is wrong, the value (shortened)."""
     lines = []
     for fault in error.errors(include_url=False)[:5]:
-        key = ".".join((where, *path_of(fault["loc"])))
+        key = path_of((where, *fault["loc"]))
         echo = "" if fault["type"] in {"missing", "extra_forbidden"} else f" (got {bounded(fault['input'])})"
         text = "there is no such key" if fault["type"] == "extra_forbidden" else sentence_of(fault)
         lines.append(f"{key}: {text}{echo}")

@@ -10,11 +10,13 @@ from app.answers.json_check import check_schema
 from app.config.base import Config
 from app.config.response_format import JsonSchemaFormat, ResponseFormat
 from app.errors import InvalidRequest, SchemaRejected
-from app.faults import COLLECTION_PATTERN, NAME_PATTERN
+from app.faults import COLLECTION_PATTERN, NAME_PATTERN, ORIGIN_PATTERN
 from app.stores.filters import parse_filter
 
 Name = Annotated[str, Field(pattern=NAME_PATTERN)]
 CollectionName = Annotated[str, Field(pattern=COLLECTION_PATTERN)]
+
+Origin = Annotated[str, Field(pattern=ORIGIN_PATTERN)]
 
 #: First segments under which ``/<profile>/v1/…`` would hide a path of the gateway's own.
 RESERVED_NAMES = frozenset({"v1", "static"})
@@ -24,7 +26,10 @@ Count = Annotated[int, Field(ge=1)]
 
 
 class LimitsConfig(Config):
-    """What one request may ask for. Over a limit it is refused with 400 (bodies: 413, 408) and the limit's value."""
+    """What one request may ask for. Over a limit it is refused with 400 (bodies: 413, 408) and the limit's value.
+
+    Who may ask, too: from web pages of other sites, all but GET is refused with 403.
+    """
 
     max_body_bytes: Count = 4 * 1024 * 1024
     """Largest request body in bytes."""
@@ -68,6 +73,8 @@ class LimitsConfig(Config):
     """Longest deadline that a request may ask for, in seconds."""
     retry_after_seconds: Count = 2
     """What ``Retry-After`` says on 503 when the stage that refused named no time."""
+    allowed_origins: tuple[Origin, ...] = ()
+    """Other sites whose web pages may call the gateway from a browser, such as ``https://chat.example.com``."""
 
     @model_validator(mode="after")
     def _defaults_lie_within_maxima(self) -> Self:
@@ -105,7 +112,7 @@ class RetrievalDefaults(Config):
         if self.top_k > self.candidates:
             raise ValueError("topK must not be larger than candidates")
         try:
-            parse_filter(self.filter)
+            parse_filter(self.filter, "filter")
         except InvalidRequest as error:
             raise ValueError(error.message) from None
         return self

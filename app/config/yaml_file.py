@@ -73,7 +73,7 @@ def _filled(value: Any, places: Mapping[str, str], where: str, path: Path) -> An
             value = value.replace(f"{{{name}}}", folder)
         return value
     if isinstance(value, list):
-        return [_filled(part, places, f"{where}.{number}", path) for number, part in enumerate(value)]
+        return [_filled(part, places, f"{where}[{number}]", path) for number, part in enumerate(value)]
     if isinstance(value, dict):
         return {key: _filled(part, places, f"{where}.{key}", path) for key, part in value.items()}
     return value

@@ -46,7 +46,7 @@ class Compiler:
     def _policy(self, settings: GuardrailPolicy, where: str) -> Policy:
         terms = [(rule, "terms") for rule in settings.terms]
         for number, file in enumerate(settings.terms_files):
-            place = f"{where}.termsFiles.{number}"
+            place = f"{where}.termsFiles[{number}]"
             terms += [(rule, "termsFiles") for rule in read_terms(file, place)]
         patterns = [(rule, _user_pattern(rule, where)) for rule in settings.patterns]
         classifier = self._classifier(settings, where)

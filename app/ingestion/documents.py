@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import orjson
 
+from app.blank import is_blank
 from app.errors import InvalidRequest, bounded
 from app.stores.contract import Scalar
 from app.stores.filters import MAX_KEY_CHARS, MAX_TEXT_CHARS, MAX_WHOLE_NUMBER
@@ -46,7 +47,7 @@ def parse_document(raw: Any, where: str) -> Document:
     if not isinstance(raw, Mapping):
         raise _fault(where, "must be an object with a text")
     text = _text(raw, "text", MAX_TEXT_BYTES, where)
-    if not text.strip():
+    if is_blank(text):
         raise _fault(f"{where}.text", "is missing or blank")
     if len(text.encode()) > MAX_TEXT_BYTES:
         raise _fault(f"{where}.text", f"is larger than {MAX_TEXT_BYTES // 2**20} MiB: split the document")
@@ -57,6 +58,34 @@ def parse_document(raw: Any, where: str) -> Document:
         source=_text(raw, "source", MAX_SOURCE_CHARS, where),
         metadata=_metadata(raw, where),
     )
+
+
+def check_ids(documents: Sequence[Mapping[str, Any]], places: Sequence[str]) -> None:
+    """Refuse documents of one id and other content, of which only one would be stored; equal ones are let pass.
+
+    ``places`` names where each document stands. Raises InvalidRequest naming both places.
+    """
+    seen: dict[str, int] = {}
+    for index, document in enumerate(documents):
+        given = document.get("id")
+        first = seen.setdefault(given or text_id(document["text"]), index)
+        if first == index or _content(document) == _content(documents[first]):
+            continue
+        shared = f"the id {bounded(given)}" if given else "the text"
+        raise InvalidRequest(
+            f"{places[index]} has {shared} of {places[first]} and other content: give each document an id of its own.",
+            param="documents",
+        )
+
+
+def text_id(text: str) -> str:
+    """Return the id of a document that brings none: the same text has the same id."""
+    return hashlib.blake2b(text.encode(), digest_size=12).hexdigest()
+
+
+def _content(document: Mapping[str, Any]) -> bytes:
+    content = [document.get(field) or None for field in ("text", "title", "source", "metadata")]
+    return orjson.dumps(content, option=orjson.OPT_SORT_KEYS)
 
 
 def id_text(given: Any) -> str:
@@ -71,7 +100,7 @@ def id_text(given: Any) -> str:
 def _id(raw: Mapping[str, Any], text: str, where: str) -> str:
     given = raw.get("id")
     if given is None:
-        return hashlib.blake2b(text.encode(), digest_size=12).hexdigest()
+        return text_id(text)
     try:
         return id_text(given)
     except ValueError as error:

@@ -18,6 +18,8 @@ _TRIES = 6
 _LONGEST_WAIT_SECONDS = 30.0
 _TIMEOUT_SECONDS = 600.0
 _BUSY = (429, 503)
+# What a server of another kind says to our paths; Baton's own refusals of that status have a message.
+_UNKNOWN_PATH = (404, 405, 501)
 
 
 def wait_until_ready(url: str, seconds: float, pause_seconds: float = 5.0) -> None:
@@ -111,12 +113,12 @@ class GatewayTarget:
         if answer.status_code == 413 and len(documents) > 1:
             middle = len(documents) // 2
             return _sum(self.send(collection, documents[:middle]), self.send(collection, documents[middle:]))
-        counts = self._result(answer)
+        counts = self._result(answer, {"documents", "passages", "unchanged"})
         return DocumentResult(counts["documents"], counts["passages"], counts["unchanged"])
 
     def list_collections(self) -> list[dict[str, Any]]:
         """Ask the gateway."""
-        found: list[dict[str, Any]] = self._result(self._ask("GET", "/v1/collections"))["data"]
+        found: list[dict[str, Any]] = self._result(self._ask("GET", "/v1/collections"), {"data"})["data"]
         return found
 
     def close(self) -> None:
@@ -130,6 +132,8 @@ class GatewayTarget:
             except httpx.InvalidURL:
                 raise ConfigError(f"--url: {self._url} is not a URL") from None
             except httpx.HTTPError as error:
+                if "illegal status line" in str(error):
+                    raise self._no_baton("does not speak HTTP") from error
                 raise StageUnavailable(
                     f"the gateway at {self._url} does not answer ({type(error).__name__})"
                 ) from error
@@ -138,12 +142,21 @@ class GatewayTarget:
             self._wait(_pause(answer, attempt))
         return answer
 
-    def _result(self, answer: httpx.Response) -> Any:
+    def _result(self, answer: httpx.Response, keys: set[str]) -> Any:
         if answer.is_success:
-            return answer.json()
+            found = _json(answer)
+            if not isinstance(found, dict) or not keys <= found.keys():
+                raise self._no_baton("answers in another form")
+            return found
         message = _message(answer)
+        if message is None and answer.status_code in _UNKNOWN_PATH:
+            raise self._no_baton(f"answered {answer.status_code}")
+        message = message or answer.reason_phrase or "no reason given"
         kind: type[BatonError] = InvalidRequest if answer.is_client_error else StageUnavailable
         raise kind(f"the gateway answered {answer.status_code}: {message}")
+
+    def _no_baton(self, said: str) -> ConfigError:
+        return ConfigError(f"--url: no Baton answers at {self._url}; what listens there {said}: check host and port")
 
 
 def _pause(answer: httpx.Response, attempt: int) -> float:
@@ -152,11 +165,19 @@ def _pause(answer: httpx.Response, attempt: int) -> float:
     return min(float(asked) if asked.isdecimal() else float(2 ** (attempt - 1)), _LONGEST_WAIT_SECONDS)
 
 
-def _message(answer: httpx.Response) -> str:
+def _json(answer: httpx.Response) -> Any:
     try:
-        return str(answer.json()["error"]["message"])
-    except (ValueError, KeyError, TypeError):
-        return answer.reason_phrase or "no reason given"
+        return answer.json()
+    except ValueError:
+        return None
+
+
+def _message(answer: httpx.Response) -> str | None:
+    """Return what a refusal in Baton's form says; None in any other form."""
+    try:
+        return str(_json(answer)["error"]["message"])
+    except (KeyError, TypeError):
+        return None
 
 
 def _body(document: Document) -> dict[str, Any]:

@@ -53,7 +53,7 @@ def _paths(config: LocalConfig) -> Iterator[tuple[str, str]]:
         loading = model.engine.get("model_loading_config")
         loading = loading if isinstance(loading, dict) else {}
         for key in ("model_source", "tokenizer_source"):
-            yield from _path(f"models.{place}.engine.model_loading_config.{key}", loading.get(key))
+            yield from _path(f"models[{place}].engine.model_loading_config.{key}", loading.get(key))
     for name, window in config.pipeline.models.items():
         yield from _path(f"pipeline.models.{name}.tokenizer", window.tokenizer)
         if window.chat_template is not None:
@@ -62,7 +62,7 @@ def _paths(config: LocalConfig) -> Iterator[tuple[str, str]]:
         yield from _path("pipeline.embedder.source", config.pipeline.embedder.source)
     for name, policy in config.settings.guardrail.policies.items():
         for place, file in enumerate(policy.terms_files):
-            yield f"settings.guardrail.policies.{name}.termsFiles.{place}.path", file.path
+            yield f"settings.guardrail.policies.{name}.termsFiles[{place}].path", file.path
         if policy.classifier is not None:
             yield from _path(f"settings.guardrail.policies.{name}.classifier.path", policy.classifier.path)
 

@@ -105,7 +105,7 @@ def _deltas(item: Any, kind: Kind) -> list[Delta]:
     if payload is None:
         return []
     if "error" in payload:
-        raise engine_error(payload["error"])
+        raise engine_error(payload["error"], kind)
     read = _chat_delta if kind == "chat" else _completion_delta
     deltas = [read(choice) for choice in payload.get("choices", ())]
     if payload.get("usage") and not payload.get("choices"):
@@ -155,15 +155,17 @@ def _older_logprobs(logprobs: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
         yield {"token": token, "logprob": value or 0.0, "top_logprobs": likeliest}
 
 
-def engine_error(error: Mapping[str, Any]) -> BatonError:
+def engine_error(error: Mapping[str, Any], kind: Kind = "chat") -> BatonError:
     """Translate the engine's error object (``message``, ``code`` = HTTP status) into ours."""
     message = str(error.get("message") or "The engine gave no reason.")
     status = error.get("code")
     lowered = message.lower()
+    if "check failed:" in lowered:
+        return SchemaRejected(_NO_GRAMMAR, STAGE, "response_format")
     if "grammar" in lowered or "json schema" in lowered or "json_schema" in lowered:
         return SchemaRejected(_first_line(message), STAGE, "response_format")
     if "context length" in lowered or "input_tokens" in str(error.get("param")) or "maximum model length" in lowered:
-        return ContextLengthExceeded(_first_line(message), STAGE, "messages")
+        return _too_long(message, kind)
     if status == 404:
         return ModelNotFound(_first_line(message), STAGE, "model")
     if status in {400, 422}:
@@ -175,6 +177,21 @@ def engine_error(error: Mapping[str, Any]) -> BatonError:
     return EngineFailed("The engine gave up on this request: send it again.", STAGE)
 
 
+def _too_long(message: str, kind: Kind) -> ContextLengthExceeded:
+    """Return our sentence with the engine's numbers, as far as it tells any."""
+    field = "messages" if kind == "chat" else "prompt"
+    window, taken = _WINDOW.search(message), _TAKEN.search(message)
+    size = f"The model's context window is {window[1]} tokens" if window else "The model's context window is too small"
+    has = "takes" if kind == "completions" else "take"
+    used = f"; the {field} {has} {taken[1]}" if taken else ""
+    return ContextLengthExceeded(f"{size}{used}. Shorten the {field} or lower max_tokens.", STAGE, field)
+
+
+#: How vLLM tells the window and the length of what it was sent.
+_WINDOW = re.compile(r"maximum (?:context|model) length (?:is|of) (\d+)")
+_TAKEN = re.compile(r"((?:at least )?\d+ (?:input tokens|characters))")
+#: Said in place of a failed assertion of the grammar compiler's.
+_NO_GRAMMAR = "The engine cannot make a grammar of this schema: simplify its bounds, patterns and references."
 #: How vLLM begins to say that its process is gone.
 _ENGINE_IS_DEAD = "EngineCore encountered an issue"
 #: Where the engine's grammar compiler was built, and when it spoke: nothing that a caller could use.

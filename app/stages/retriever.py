@@ -11,16 +11,17 @@ from typing import Any
 
 import numpy as np
 
+from app.blank import is_blank
 from app.config.base import Config
 from app.config.embedder import EmbedderConfig
 from app.config.retrieval import ChunkingConfig, RetrieverConfig, StoreConfig
 from app.embedders.contract import Embedder, Encoded
-from app.errors import BatonError, ConfigError, ContextLengthExceeded, InternalError, InvalidRequest, bounded
+from app.errors import BatonError, ConfigError, ContextLengthExceeded, InvalidRequest, bounded
 from app.ingestion.indexer import Indexer
 from app.jobs import DocumentResult, Embedded
 from app.messages import RetrievalQuery, Retrieved
-from app.stores.contract import STAGE, CollectionInfo, Matrix, Store, check_name
-from app.stores.filters import Filter, parse_filter
+from app.stores.contract import STAGE, CollectionInfo, Matrix, Store, check_name, unexpected
+from app.stores.filters import Filter, Never, parse_filter
 from app.stores.payload import Hit, build_table
 from app.stores.search import Search, late_interaction, merge_hits, search_collection
 from app.stores.terms import unique_terms
@@ -51,7 +52,7 @@ class _Checked:
     """A query within its limits, with its filter parsed; ``blank`` when there is nothing to look for."""
 
     query: RetrievalQuery
-    where: Filter | None
+    where: Filter | Never | None
     blank: bool
 
 
@@ -121,10 +122,11 @@ class Retriever:
         encoded = self._encode([item.query.text for item in asked], any(i.query.late_interaction for i in asked))
         embed_ms = (time.perf_counter() - started) * 1000
         searches = {id(item): self._begin(item, encoded, index) for index, item in enumerate(asked)}
-        return [
+        results = [
             self._finish(item, searches.get(id(item)), embed_ms) if isinstance(item, _Checked) else item
             for item in checked
         ]
+        return [_as_asked(result) if isinstance(result, BatonError) else result for result in results]
 
     def embed_queries(self, texts: Sequence[str]) -> Embedded:
         """Embed texts as questions, whole. Raises ContextLengthExceeded naming the text that overflows the window."""
@@ -158,7 +160,7 @@ class Retriever:
             raise InvalidRequest(f"mode {bounded(query.mode)} is not hybrid, vector or text", STAGE, "mode")
         for name in query.collections:
             check_name(name)
-        return _Checked(query, parse_filter(query.filter), not query.text.strip())
+        return _Checked(query, parse_filter(query.filter), is_blank(query.text))
 
     def _begin(self, item: _Checked, batch: _Questions, index: int) -> _Running:
         """Start one search per collection, in threads when there are several."""
@@ -203,7 +205,7 @@ class Retriever:
         except BatonError as error:
             return error
         except Exception as error:
-            return InternalError(f"the search failed ({type(error).__name__})", STAGE)
+            return unexpected(error)
 
     def _blank(self, query: RetrievalQuery, dimension: int) -> Retrieved | Exception:
         """Return nothing for a blank question; an unknown collection stays an error."""
@@ -316,6 +318,13 @@ def _ends(text: str, limit: int) -> str:
     half = limit // 2
     head, tail = text[:half], text[len(text) - half :]
     return f"{head.rsplit(' ', 1)[0]} {tail.split(' ', 1)[-1]}"
+
+
+def _as_asked(error: BatonError) -> BatonError:
+    """Name a collection's field as questions spell it."""
+    if error.param != "collection":
+        return error
+    return type(error)(error.message, error.stage, "rag.collection", error.retry_after_seconds)
 
 
 def _in_range(field: str, value: Any, limit: int) -> None:

@@ -7,6 +7,7 @@ lives in ``search.py``, ``filters.py`` and ``terms.py``; a store only answers a 
 from __future__ import annotations
 
 import re
+import traceback
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
@@ -15,10 +16,19 @@ from typing import Any, Protocol
 import numpy as np
 import numpy.typing as npt
 
-from app.errors import CollectionDamaged, CollectionNotFound, EmbeddingMismatch, InvalidRequest, bounded
+from app.errors import (
+    CollectionDamaged,
+    CollectionNotFound,
+    EmbeddingMismatch,
+    InternalError,
+    InvalidRequest,
+    bounded,
+)
+from app.logs import logger
 from app.stores.filters import Filter
 
 STAGE = "retriever"
+_log = logger(STAGE)
 _NAME = re.compile(r"[a-z0-9][a-z0-9_-]{0,63}")
 
 Matrix = npt.NDArray[np.float32]
@@ -163,6 +173,14 @@ def damaged(name: str, reason: str) -> CollectionDamaged:
         stage=STAGE,
         param="collection",
     )
+
+
+def unexpected(error: Exception) -> InternalError:
+    """Return the error for what nobody foresaw: it is logged, and says nothing about what is stored."""
+    # The type and the place, never the message: it may quote what somebody asked.
+    where = "".join(traceback.format_tb(error.__traceback__))
+    _log.error("the store failed with %s\n%s", type(error).__name__, where, extra={"error_type": type(error).__name__})
+    return InternalError("The store failed; the log tells where.", STAGE)
 
 
 def check_dimension(name: str, stored: int, wanted: int) -> None:

@@ -7,6 +7,7 @@
     {"category": {"in": ["tools", "工具"]}}          one of the values
     {"stock": {"ne": 0}, "colour": {"exists": true}}  several keys must all hold
     {"and": [...]}, {"or": [...]}, {"not": {...}}   nest freely within the limits
+    {}                                              holds for every passage, also inside others
 
 A condition on a missing key, or on a value of another type, is false (so ``ne`` and ``not`` are then true): there is no
 third truth value. Texts, numbers and booleans never equal each other; 1 and 1.0 do.
@@ -15,7 +16,7 @@ third truth value. Texts, numbers and booleans never equal each other; 1 and 1.0
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -84,14 +85,14 @@ class Not:
 
 @dataclass(frozen=True, slots=True)
 class And:
-    """All parts hold; true without parts."""
+    """All parts hold; there are at least two."""
 
     parts: tuple[Filter, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class Or:
-    """At least one part holds; false without parts."""
+    """At least one part holds; there are at least two."""
 
     parts: tuple[Filter, ...]
 
@@ -99,14 +100,20 @@ class Or:
 Filter = OneOf | Compares | Exists | Not | And | Or
 
 
-def parse_filter(raw: Any) -> Filter | None:
-    """Return the tree of a filter given as JSON; None when it asks for nothing.
+@dataclass(frozen=True, slots=True)
+class Never:
+    """Holds for no passage. Only ever a whole filter: no store has to express it."""
 
-    Raises InvalidRequest naming the path of the fault.
+
+def parse_filter(raw: Any, path: str = "rag.filter") -> Filter | Never | None:
+    """Return the tree of a filter given as JSON; None when it holds for all, Never when it holds for none.
+
+    What holds for all or for none is simplified away inside. Raises InvalidRequest naming the place of the fault from
+    ``path`` on.
     """
-    if raw is None or raw == {}:
+    if raw is None:
         return None
-    return _Parser().parse(raw, "filter", 1)
+    return _Parser().parse(raw, path, 1)
 
 
 class _Parser:
@@ -116,19 +123,18 @@ class _Parser:
         self._nodes = 0
         self._values = 0
 
-    def parse(self, raw: Any, path: str, depth: int) -> Filter:
+    def parse(self, raw: Any, path: str, depth: int) -> Filter | Never | None:
         if not isinstance(raw, Mapping):
             raise _fault(path, "must be an object")
         if depth > MAX_DEPTH:
             raise _fault(path, f"is nested deeper than {MAX_DEPTH} levels")
-        parts = tuple(self._entry(key, value, path, depth) for key, value in raw.items())
-        return parts[0] if len(parts) == 1 else And(parts)
+        return _all_of([self._entry(key, value, path, depth) for key, value in raw.items()])
 
-    def _entry(self, key: Any, value: Any, path: str, depth: int) -> Filter:
+    def _entry(self, key: Any, value: Any, path: str, depth: int) -> Filter | Never | None:
         self._count(path)
         where = f"{path}.{_key(key, path)}"
         if key == "not":
-            return Not(self.parse(value, where, depth + 1))
+            return _none_of(self.parse(value, where, depth + 1))
         if key in ("and", "or"):
             return self._group(key, value, where, depth)
         if isinstance(value, Mapping):
@@ -137,11 +143,11 @@ class _Parser:
             raise _fault(where, 'must be text, a number, true, false or an object such as {"in": ["en", "zh"]}')
         return OneOf(key, (_scalar(value, where),))
 
-    def _group(self, key: str, value: Any, path: str, depth: int) -> Filter:
+    def _group(self, key: str, value: Any, path: str, depth: int) -> Filter | Never | None:
         if not isinstance(value, list | tuple) or not value:
             raise _fault(path, "must be a list of at least one filter")
-        parts = tuple(self.parse(part, f"{path}[{index}]", depth + 1) for index, part in enumerate(value))
-        return And(parts) if key == "and" else Or(parts)
+        parts = [self.parse(part, f"{path}[{index}]", depth + 1) for index, part in enumerate(value)]
+        return _all_of(parts) if key == "and" else _any_of(parts)
 
     def _conditions(self, key: str, conditions: Mapping[Any, Any], path: str) -> Filter:
         if not conditions:
@@ -157,6 +163,30 @@ class _Parser:
         self._values += values
         if self._nodes > MAX_NODES or self._values > MAX_VALUES:
             raise _fault(path, f"brings the filter over {MAX_NODES} conditions or {MAX_VALUES} values")
+
+
+def _all_of(parts: Sequence[Filter | Never | None]) -> Filter | Never | None:
+    if any(isinstance(part, Never) for part in parts):
+        return Never()
+    kept = tuple(part for part in parts if part is not None and not isinstance(part, Never))
+    if len(kept) < 2:
+        return kept[0] if kept else None
+    return And(kept)
+
+
+def _any_of(parts: Sequence[Filter | Never | None]) -> Filter | Never | None:
+    if any(part is None for part in parts):
+        return None
+    kept = tuple(part for part in parts if part is not None and not isinstance(part, Never))
+    if len(kept) < 2:
+        return kept[0] if kept else Never()
+    return Or(kept)
+
+
+def _none_of(part: Filter | Never | None) -> Filter | Never | None:
+    if part is None:
+        return Never()
+    return None if isinstance(part, Never) else Not(part)
 
 
 def _condition(key: str, operator: Any, value: Any, path: str) -> Filter:
@@ -219,14 +249,16 @@ def _number(value: Any, path: str) -> float:
 
 
 def _fault(path: str, what: str) -> InvalidRequest:
-    return InvalidRequest(f"{path} {what}", stage="retriever", param="filter")
+    return InvalidRequest(f"{path} {what}", stage="retriever", param="rag.filter")
 
 
-def matches(node: Filter | None, metadata: Mapping[str, Any]) -> bool:
+def matches(node: Filter | Never | None, metadata: Mapping[str, Any]) -> bool:
     """Tell whether metadata passes a filter: the meaning that every store's own form has to share."""
     match node:
         case None:
             return True
+        case Never():
+            return False
         case And(parts):
             return all(matches(part, metadata) for part in parts)
         case Or(parts):

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import fcntl
 import json
+import re
 import shutil
 import threading
 from collections import Counter
@@ -32,6 +33,7 @@ from app.stores.contract import (
     check_name,
     damaged,
     not_found,
+    unexpected,
 )
 from app.stores.filters import Filter
 from app.stores.lancedb_sql import compile_filter, one_of
@@ -39,6 +41,15 @@ from app.stores.payload import encode_tokens
 from app.stores.terms import tokenize
 
 _INFO = b"baton"
+# How LanceDB's errors begin when a file is missing, cut short or overwritten: its types tell nothing. What quotes a
+# caller's filter begins otherwise.
+_DAMAGE = re.compile(
+    r"(?:lance error|External error): (?:LanceError\((?:IO|Arrow)\): .*?)?"
+    r"(?:Not found: |Invalid range |file size is too small|does not have sufficient data|failed to decode |"
+    r"Invalid scalar value buffer)"
+    r"|(?:Invalid input, |External error: Invalid user input: )"
+    r"(?:file does not appear to be a Lance file|Column \d+ is missing its encoding)"
+)
 _COLUMNS = ("id", "document_id", "position", "text", "terms", "source", "metadata", "content_hash", "vector", "tokens")
 # Readers hold a version for one search; a replica that lags by more than this has long missed its deadline.
 _KEEP_VERSIONS = timedelta(minutes=10)
@@ -207,7 +218,9 @@ class LanceStore:
         except Exception as error:
             if name not in self._names():
                 raise not_found(name) from None
-            raise damaged(name, "it has no valid manifest") from error
+            if str(error) == f"Table '{name}' was not found":
+                raise damaged(name, "it has no valid manifest") from error
+            raise
 
     def _describe_any(self, name: str) -> CollectionInfo:
         try:
@@ -312,16 +325,15 @@ def _describe(table: Any, name: str) -> CollectionInfo:
     index = schema.get_field_index("vector")
     if index < 0 or not pa.types.is_fixed_size_list(schema.field(index).type):
         raise damaged(name, "it has no column of vectors")
+    if missing := [column for column in _COLUMNS if column not in schema.names]:
+        raise damaged(name, f"it was not made by Baton: it has no column '{missing[0]}'")
     info = json.loads((schema.metadata or {}).get(_INFO, b"{}"))
     return CollectionInfo(name, schema.field(index).type.list_size, str(info.get("embedder", "")))
 
 
 def _counted(table: Any, name: str) -> CollectionInfo:
     info = _describe(table, name)
-    missing = [column for column in _COLUMNS if column not in table.schema.names]
-    fault = f"was not made by Baton: it has no column '{missing[0]}'" if missing else None
-    documents = 0 if missing else table.count_rows("position = 0")
-    return CollectionInfo(name, info.dimension, info.embedder, documents, table.count_rows(), fault)
+    return CollectionInfo(name, info.dimension, info.embedder, table.count_rows("position = 0"), table.count_rows())
 
 
 def _index_text(table: Any) -> None:
@@ -362,7 +374,9 @@ def _translated(name: str) -> Iterator[None]:
     except BatonError:
         raise
     except Exception as error:
-        raise damaged(name, type(error).__name__) from error
+        if _DAMAGE.match(str(error)):
+            raise damaged(name, "files of it are missing or broken") from error
+        raise unexpected(error) from error
 
 
 @contextmanager

@@ -27,6 +27,7 @@ from app.stores.contract import (
     check_name,
     damaged,
     not_found,
+    unexpected,
 )
 from app.stores.filters import Filter
 from app.stores.payload import encode_tokens
@@ -218,8 +219,17 @@ class PgVectorStore:
             self.close()
             sentence = f"PostgreSQL does not answer ({type(error).__name__})"
             raise StageUnavailable(sentence, STAGE, retry_after_seconds=_RETRY_AFTER_SECONDS) from error
-        except psycopg.Error as error:
+        except _damage() as error:
             raise damaged(name, type(error).__name__) from error
+        except psycopg.Error as error:
+            raise unexpected(error) from error
+
+
+def _damage() -> tuple[type[Exception], ...]:
+    """Return PostgreSQL's errors that mean a table is gone, of another form or broken."""
+    from psycopg import errors
+
+    return errors.UndefinedTable, errors.UndefinedColumn, errors.DataCorrupted, errors.IndexCorrupted
 
 
 class PgVectorSnapshot:

@@ -30,6 +30,7 @@ from app.stores.contract import (
     check_name,
     damaged,
     not_found,
+    unexpected,
 )
 from app.stores.filters import Filter
 from app.stores.payload import encode_tokens
@@ -44,6 +45,7 @@ _PAGE = 1000
 _POINTS = 256
 _TIMEOUT_SECONDS = 30
 _RETRY_AFTER_SECONDS = 5
+_NOT_UNDERSTOOD = frozenset({400, 422})
 _NAMESPACE = uuid.UUID("6f1d7a52-6f5e-4f0e-9d8e-6a1b7f0c2b11")
 
 
@@ -87,7 +89,7 @@ class QdrantStore:
         """Make an empty collection; one that is there stays."""
         from qdrant_client import models
 
-        with self._guarded(check_name(name)):
+        with self._guarded(name):
             if not self._client.collection_exists(_PREFIX + name):
                 self._client.create_collection(
                     _PREFIX + name,
@@ -101,20 +103,20 @@ class QdrantStore:
 
     def drop_collection(self, name: str) -> None:
         """Drop the collection."""
-        with self._guarded(check_name(name)):
+        with self._guarded(name):
             self._require(name)
             self._client.delete_collection(_PREFIX + name)
 
     def list_collections(self) -> list[CollectionInfo]:
         """Return the collections that carry our prefix, with their counts."""
-        with self._guarded("*"):
+        with self._guarded():
             found = [item.name for item in self._client.get_collections().collections]
         names = sorted(name.removeprefix(_PREFIX) for name in found if name.startswith(_PREFIX))
         return [self._describe_any(name) for name in names]
 
     def describe(self, name: str) -> CollectionInfo:
         """Count the collection's points."""
-        with self._guarded(check_name(name)):
+        with self._guarded(name):
             info = self._info(name)
             documents = self._count(name, document_filter(None))
             passages = self._count(name, None)
@@ -122,7 +124,7 @@ class QdrantStore:
 
     def tidy(self, name: str) -> None:
         """Check the name: Qdrant optimises by itself."""
-        with self._guarded(check_name(name)):
+        with self._guarded(name):
             self._require(name)
 
     # --- documents --------------------------------------------------------------------------------------------------
@@ -136,7 +138,7 @@ class QdrantStore:
         kept = [models.HasIdCondition(has_id=[point.id for point in points])]
         condition = document_filter(documents, first_only=False)
         stale = models.Filter(must=condition.must, must_not=kept)
-        with self._guarded(check_name(name)):
+        with self._guarded(name):
             self._require(name)
             for start in range(0, len(points), _POINTS):
                 self._client.upsert(_PREFIX + name, points[start : start + _POINTS], wait=True)
@@ -146,7 +148,7 @@ class QdrantStore:
         """Delete the points of documents."""
         from qdrant_client import models
 
-        with self._guarded(check_name(name)):
+        with self._guarded(name):
             self._require(name)
             if not ids:
                 return 0
@@ -157,21 +159,21 @@ class QdrantStore:
 
     def hashes(self, name: str, ids: Sequence[str]) -> dict[str, str]:
         """Look the documents up by id."""
-        with self._guarded(check_name(name)):
+        with self._guarded(name):
             self._require(name)
             rows = self._scroll(name, document_filter(ids), ["document_id", "content_hash"]) if ids else []
             return {row["document_id"]: row["content_hash"] for row in rows}
 
     def document_ids(self, name: str) -> Iterator[str]:
         """Scan the first passages of all documents."""
-        with self._guarded(check_name(name)):
+        with self._guarded(name):
             self._require(name)
             return iter([row["document_id"] for row in self._scroll(name, document_filter(None), ["document_id"])])
 
     @contextmanager
     def snapshot(self, name: str) -> Iterator[QdrantSnapshot]:
         """Hold off writers (local mode) while the collection is searched."""
-        with self._guarded(check_name(name)):
+        with self._guarded(name):
             yield QdrantSnapshot(self._client, _PREFIX + name, self._info(name).dimension)
 
     # --- parts ------------------------------------------------------------------------------------------------------
@@ -215,20 +217,24 @@ class QdrantStore:
             self._client.create_payload_index(_PREFIX + name, "position", field_schema="integer")
 
     @contextmanager
-    def _guarded(self, name: str) -> Iterator[None]:
-        """Lock local mode, and turn the client's errors into ours."""
-        from qdrant_client.http.exceptions import ApiException
+    def _guarded(self, name: str | None = None) -> Iterator[None]:
+        """Check a collection's name, lock local mode, and turn the client's errors into ours."""
+        from qdrant_client.http.exceptions import ApiException, UnexpectedResponse
 
+        if name is not None:
+            check_name(name)
         try:
             with self._lock:
                 yield
         except BatonError:
             raise
         except ApiException as error:
+            if isinstance(error, UnexpectedResponse) and error.status_code in _NOT_UNDERSTOOD:
+                raise unexpected(error) from error
             sentence = f"Qdrant does not answer ({type(error).__name__})"
             raise StageUnavailable(sentence, STAGE, retry_after_seconds=_RETRY_AFTER_SECONDS) from error
         except Exception as error:
-            raise damaged(name, type(error).__name__) from error
+            raise unexpected(error) from error
 
 
 class QdrantSnapshot:

@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from app.stores.contract import Matrix, Snapshot, check_dimension
-from app.stores.filters import Filter
+from app.stores.filters import Filter, Never
 from app.stores.payload import Hit, decode_tokens
 
 #: The constant of reciprocal rank fusion, sum over rankings of 1 / (k + rank): G. V. Cormack, C. L. A. Clarke,
@@ -26,20 +26,23 @@ class Search:
     terms: tuple[str, ...]
     limit: int
     mode: Literal["hybrid", "vector", "text"] = "hybrid"
-    where: Filter | None = None
+    where: Filter | Never | None = None
     min_score: float | None = None
 
 
 def search_collection(snapshot: Snapshot, name: str, search: Search) -> list[Hit]:
     """Return up to ``limit`` hits of one collection, best first. Raises EmbeddingMismatch."""
     check_dimension(name, snapshot.dimension, len(search.vector))
+    where = search.where
+    if isinstance(where, Never):
+        return []
     cosines: dict[str, float] = {}
     text_ranks: dict[str, int] = {}
     if search.mode != "text":
-        near = snapshot.nearest(search.vector, search.limit, search.where)
+        near = snapshot.nearest(search.vector, search.limit, where)
         cosines |= _cosines(near.ids, near.vectors, search.vector)
     if search.mode != "vector" and search.terms:
-        found = snapshot.matching(search.terms, search.limit, search.where)
+        found = snapshot.matching(search.terms, search.limit, where)
         cosines |= _cosines(found.ids, found.vectors, search.vector)
         text_ranks = {passage: rank for rank, passage in enumerate(found.ids)}
     kept = [passage for passage, cosine in cosines.items() if search.min_score is None or cosine >= search.min_score]

@@ -17,7 +17,7 @@ from app.errors import (
     StageUnavailable,
 )
 from app.jobs import Finished, Started
-from app.messages import Delta, Message
+from app.messages import Delta, Message, RetrievalQuery
 from app.testing.engine import FakeEngine
 from tests.unit.site import Site, job
 
@@ -182,12 +182,14 @@ async def test_an_unknown_collection_is_an_error_before_the_start(site):
         await site.ask(job(retrieval=RetrievalQuery("zebra", ("nowhere",), 2, 3)))
 
 
-async def test_no_passages_are_flagged(site):
-    from app.messages import RetrievalQuery
-
+async def test_no_passages_are_flagged_and_support_no_number(tmp_path):
+    site = Site(tmp_path, FakeEngine(["It", "costs", "12.50."]))
     query = RetrievalQuery("zebra", ("notes",), 2, 3, filter={"lang": "xx"})
     events = await site.ask(job(retrieval=query))
     assert events[-1].flags["without_context"] is True
+    assert [number.number for number in events[-1].choices[0].unsupported_numbers] == ["12.50"]
+    events = await site.ask(job())
+    assert events[-1].choices[0].unsupported_numbers == ()
 
 
 async def test_a_question_over_the_window_names_the_numbers(site):

@@ -104,7 +104,7 @@ def test_the_capacity_of_a_model_follows_from_its_options_unless_it_is_set(tmp_p
             lambda raw: raw["pipeline"]["store"].update(uri="{dat}/index"),
             r"pipeline\.store\.uri names the placeholder '\{dat\}'; there are \{data\} and \{root\} only",
         ),
-        (lambda raw: raw["models"][0]["env"].update(HOME="/x y/{home}/z"), r"models\.0\.env\.HOME names"),
+        (lambda raw: raw["models"][0]["env"].update(HOME="/x y/{home}/z"), r"models\[0\]\.env\.HOME names"),
     ],
 )
 def test_a_mistake_is_refused_with_the_key_that_has_to_change(change, sentence, tmp_path):

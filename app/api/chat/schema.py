@@ -95,13 +95,16 @@ class Tool(StrictModel):
     """The function."""
 
 
+_ONE_TOOL = '{"type": "function", "function": {"name": "…"}}'
+
+
 def _named_tool(choice: Any) -> Any:
     if choice is None or choice in ("none", "auto", "required"):
         return choice
     function = choice.get("function") if isinstance(choice, dict) else None
     named = isinstance(function, dict) and function.keys() == {"name"} and isinstance(function["name"], str)
     if not named or choice != {"type": "function", "function": function}:
-        raise ValueError("one of 'none', 'auto', 'required' or {'type': 'function', 'function': {'name': …}}")
+        raise ValueError(f"must be one of 'none', 'auto', 'required' or {_ONE_TOOL}")
     return choice
 
 

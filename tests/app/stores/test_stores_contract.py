@@ -6,10 +6,10 @@ from concurrent.futures import ThreadPoolExecutor
 import numpy as np
 import orjson
 import pytest
-from store_records import EMBEDDER, fill, find, ids, names, records
+from store_records import EMBEDDER, KINDS, fill, find, ids, names, records
 
 from app.config.retrieval import StoreConfig
-from app.errors import CollectionNotFound, ConfigError, EmbeddingMismatch, InvalidRequest
+from app.errors import CollectionNotFound, ConfigError, EmbeddingMismatch, InternalError, InvalidRequest
 from app.stores.build import build_store
 from app.stores.payload import build_table, token_matrix
 from app.stores.search import Search, search_collection
@@ -124,6 +124,16 @@ def test_limit_bounds_the_hits(store):
     fill(store, *[records(f"d{number}", f"zebra {number}") for number in range(6)])
     for mode in ("hybrid", "vector", "text"):
         assert len(find(store, "zebra", mode=mode, limit=4)) == 4
+
+
+@pytest.mark.parametrize("kind", sorted(set(KINDS) - {"memory"}))
+def test_what_nobody_foresaw_is_no_damage(stores, kind, caplog):
+    fill(stores[kind], records("a", "zebra"), name="healthy")
+    with pytest.raises(InternalError) as caught, stores[kind].snapshot("healthy") as snapshot:
+        snapshot.nearest(np.ones(7, np.float32), 3, None)
+    assert (caught.value.status, caught.value.message) == (500, "The store failed; the log tells where.")
+    assert "the store failed with" in caplog.text
+    stores[kind].drop_collection("healthy")
 
 
 def test_vector_of_another_size_is_a_mismatch(store):

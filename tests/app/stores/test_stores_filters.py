@@ -53,6 +53,16 @@ FILTERS = [
     {"lang": {"in": ["') OR (1=1", "en"]}},
     {"%s": "%(x)s"},
     {"{table}": "{where}"},
+    {"not": {}},
+    {"or": [{}]},
+    {"and": [{}]},
+    {"and": [{}, {"lang": "en"}]},
+    {"or": [{}, {"lang": "en"}]},
+    {"or": [{"not": {}}, {"lang": "en"}]},
+    {"or": [{"not": {}}, {"not": {}}]},
+    {"not": {"not": {}}},
+    {"not": {"and": [{}, {"lang": "en"}]}},
+    {"lang": "en", "not": {}},
 ]
 
 
@@ -96,7 +106,7 @@ CONDITIONS = (
     | st.builds(lambda value: {"exists": value}, st.booleans())
 )
 TREES = st.recursive(
-    st.dictionaries(KEYS, CONDITIONS, min_size=1, max_size=2),
+    st.dictionaries(KEYS, CONDITIONS, max_size=2),
     lambda inner: (
         st.builds(lambda part: {"not": part}, inner)
         | st.builds(

@@ -10,7 +10,7 @@ import pytest
 from store_records import fill, find, ids, records
 
 from app.config.retrieval import StoreConfig
-from app.errors import CollectionDamaged, CollectionNotFound, EmbeddingMismatch
+from app.errors import CollectionDamaged, CollectionNotFound
 from app.stores.lancedb import LanceStore
 
 
@@ -54,10 +54,42 @@ def test_damaged_manifest_is_flagged(lance, tmp_path):
     assert fresh.list_collections()[0].fault
 
 
+def _delete(path):
+    path.unlink()
+
+
+def _cut(path):
+    path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
+
+
+def _overwrite(path):
+    path.write_bytes(b"x" * path.stat().st_size)
+
+
+@pytest.mark.parametrize(
+    ("folder", "harm"),
+    [
+        *(("data", harm) for harm in (_delete, _cut, _overwrite)),
+        *(("_indices", harm) for harm in (_delete, _overwrite)),
+        *(("_versions", harm) for harm in (_delete, _overwrite)),
+    ],
+)
+def test_files_that_are_missing_or_broken_are_damage(lance, tmp_path, folder, harm):
+    fill(lance, records("a", "zebra"))
+    lance.tidy("c")
+    for path in (tmp_path / "index" / "c.lance" / folder).rglob("*"):
+        if path.is_file():
+            harm(path)
+    fresh = LanceStore(StoreConfig(uri=str(tmp_path / "index")))
+    fresh.start()
+    with pytest.raises(CollectionDamaged, match="restore it, or drop it"):
+        find(fresh, "zebra", mode="text")
+
+
 def test_table_of_another_maker_is_flagged(lance):
     rows = pa.table({"text": ["x"], "vector": pa.array([[0.1] * 7], pa.list_(pa.float32(), 7))})
     lance._db.create_table("dim7", rows)
-    with pytest.raises(EmbeddingMismatch, match="7 numbers"):
+    with pytest.raises(CollectionDamaged, match="not made by Baton: it has no column 'id'"):
         find(lance, "zebra", name="dim7")
     assert "was not made by Baton" in lance.list_collections()[0].fault
 

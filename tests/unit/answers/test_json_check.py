@@ -42,6 +42,7 @@ GOOD = {
     "a property that is called $ref": {"properties": {"$ref": {"type": "string"}}},
     "escaped pointer": {"$defs": {"a/b~c": {"type": "string"}}, "$ref": "#/$defs/a~1b~0c"},
     "deep enough": nested(16),
+    "large bounds": {"anyOf": [{"type": "integer", "maximum": 2**63 - 1}, {"type": "number", "maximum": 1e300}]},
 }
 LAUGHS = {f"d{n}": {"anyOf": [{"$ref": f"#/$defs/d{n + 1}"}] * 2} for n in range(30)} | {"d30": {"type": "string"}}
 CHAIN = {f"d{n}": {"$ref": f"#/$defs/d{n + 1}"} for n in range(900)} | {"d900": {"type": "string"}}
@@ -69,7 +70,10 @@ BAD = {
     "root only": {"properties": {"a": {"$id": "x"}}},
     "must be a JSON object": "object",
     "be a JSON object": None,
-    "Unknown meta-schema": {"$schema": "http://example.org/z"},
+    "$schema names no draft that is known": {"$schema": "http://example.org/z"},
+    "check its $schema, its $id and every $ref": {"$id": "::", "type": "object"},
+    "/properties/a/maximum: 9223372036854775808 is over": {"properties": {"a": {"type": "integer", "maximum": 2**63}}},
+    "/exclusiveMinimum": {"type": "integer", "exclusiveMinimum": -1e300},
     "512 characters": {"pattern": "a" * 513},
 }
 

@@ -181,7 +181,7 @@ async def test_completions_refuse_what_they_cannot_do(site: Site, fields: Any) -
     assert (await site.client.post("/v1/completions", json=fields)).status_code == 400
 
 
-@pytest.mark.parametrize("prompt", ["", "  \n"])
+@pytest.mark.parametrize("prompt", ["", "  \n", "\u200b \u200d", "\x00\x1b"])
 async def test_generate_speaks_of_its_prompt(site: Site, prompt: str) -> None:
     error = (await site.client.post("/generate", json={"prompt": prompt})).json()["error"]
     assert (error["param"], error["message"]) == ("prompt", "prompt: send a question, not a blank text.")

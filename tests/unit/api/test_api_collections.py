@@ -6,6 +6,7 @@ import base64
 from typing import Any
 
 import numpy as np
+import orjson
 import pytest
 from gateway_site import Site
 
@@ -127,6 +128,31 @@ async def test_ids_in_the_query_are_checked(site: Site, query: str, body: Any, n
     reply = await site.client.request("DELETE", DOCUMENTS + query, json=body)
     assert reply.status_code == 400
     assert named in reply.json()["error"]["message"]
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "shared"),
+    [
+        ({"id": "dup", "text": "first text"}, {"id": "dup", "text": "second text"}, "the id 'dup'"),
+        ({"id": 7, "text": "one"}, {"id": "7", "text": "two"}, "the id '7'"),
+        ({"text": "one", "metadata": {"a": 1}}, {"text": "one", "metadata": {"a": True}}, "the text"),
+        ({"id": "a", "text": "one", "title": "A"}, {"id": "a", "text": "one"}, "the id 'a'"),
+    ],
+)
+async def test_no_document_is_lost_to_another_of_the_same_id(site: Site, first: Any, second: Any, shared: str) -> None:
+    apart = {"id": "x", "text": "another"}
+    lines = b"\n\n".join(map(orjson.dumps, (first, apart, second)))
+    listed = await site.client.post(DOCUMENTS, json={"documents": [first, apart, second]})
+    lined = await site.client.post(DOCUMENTS, content=lines, headers=NDJSON)
+    for reply, sentence in (
+        (listed, f"documents[2] has {shared} of documents[0] and other content"),
+        (lined, f"Line 5 has {shared} of Line 1 and other content"),
+    ):
+        assert (reply.status_code, reply.json()["error"]["param"]) == (400, "documents")
+        assert reply.json()["error"]["message"].startswith(sentence)
+    assert "notes" not in site.pipeline.collections
+    again = await site.client.post(DOCUMENTS, json={"documents": [first, first]})
+    assert again.status_code == 200
 
 
 async def test_one_document_has_one_id(site: Site) -> None:

@@ -74,6 +74,13 @@ async def test_one_text_is_one_document(site: Site, kind: str, raw: bytes, query
     assert site.pipeline.collections["notes"].documents == {stored["id"]: stored}
 
 
+async def test_no_row_is_lost_to_another_of_the_same_id(site: Site) -> None:
+    reply = await send(site, PARQUET, parquet({"id": ["a", "b", "a"], "text": ["one", "two", "three"]}))
+    assert reply.status_code == 400
+    assert reply.json()["error"]["message"].startswith("Row 3 has the id 'a' of Row 1 and other content")
+    assert "notes" not in site.pipeline.collections
+
+
 async def test_parquet_rows_are_documents(site: Site) -> None:
     raw = parquet(
         {

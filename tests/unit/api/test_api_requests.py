@@ -189,9 +189,10 @@ REFUSED = {
     "rag, two ways to name": (rag(collection="probe", collections=["probe"]), "rag.collections"),
     "rag, no collection": (rag(enabled=True), "rag.collection"),
     "rag, k where retrieval is off": (rag(top_k=3), "rag"),
-    "rag, bad filter": (rag(collection="probe", filter={"a": {"like": "%"}}), "filter"),
+    "rag, bad filter": (rag(collection="probe", filter={"a": {"like": "%"}}), "rag.filter"),
     "rag, mode unknown": (rag(collection="probe", mode="magic"), "rag.mode"),
     "rag, blank question": (says("   ") | {"rag": {"collection": "probe"}}, "messages"),
+    "rag, invisible question": (says("\u200b\u00ad\x07") | {"rag": {"collection": "probe"}}, "messages"),
     "rag, nobody asks": (turns({"role": "system", "content": "x"}) | {"rag": {"collection": "probe"}}, "messages"),
 }
 

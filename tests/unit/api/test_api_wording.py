@@ -10,7 +10,10 @@ from gateway_site import Site
 
 CHAT, COMPLETIONS = "/v1/chat/completions", "/v1/completions"
 DOCUMENTS = "/v1/collections/notes/documents"
-LIBRARY = re.compile(r"should|discriminator|pattern|\^|Value error|valid (string|integer|dict)|required|instance of")
+LIBRARY = re.compile(
+    r"should|discriminator|pattern|\^|Value error|valid (string|integer|dict)|(?<!')required|instance of"
+)
+CHOICES = """'none', 'auto', 'required' or {"type": "function", "function": {"name": "…"}}"""
 KINDS = "'text', 'json_object', 'json_schema'"
 
 
@@ -39,7 +42,7 @@ def schema(**more: Any) -> dict[str, Any]:
         ),
         (CHAT, {"messages": "hi"}, "messages: must be a list."),
         (CHAT, {"messages": []}, "messages: must have at least 1 item, not 0."),
-        (CHAT, {"messages": ["hi"]}, "messages.0: must be an object."),
+        (CHAT, {"messages": ["hi"]}, "messages[0]: must be an object."),
         (CHAT, {"temperature": "hot"}, "temperature: must be a number."),
         (CHAT, {"max_tokens": 1.5}, "max_tokens: must be a whole number."),
         (CHAT, {"stream": "yes"}, "stream: must be true or false."),
@@ -47,11 +50,19 @@ def schema(**more: Any) -> dict[str, Any]:
         (COMPLETIONS, {"prompt": "a", "suffix": "b"}, "suffix: is not supported: leave it out."),
         (COMPLETIONS, {"prompt": "a", "echo": True}, "echo: must be false."),
         (COMPLETIONS, {}, "prompt: must be given."),
-        (DOCUMENTS, {"documents": [{}]}, "documents.0.text: must be given."),
+        (CHAT, {"stop": 5}, "stop: must be text or a list of texts."),
+        (CHAT, {"stop": ["a", 5]}, "stop[1]: must be text."),
+        (COMPLETIONS, {"prompt": "a", "stop": {}}, "stop: must be text or a list of texts."),
+        ("/v1/embeddings", {"input": None}, "input: must be text or a list of texts."),
+        ("/v1/embeddings", {"input": 5}, "input: must be text or a list of texts."),
+        ("/v1/embeddings", {"input": ["a", [1]]}, "input[1]: must be text."),
+        (CHAT, {"tool_choice": "any"}, f"tool_choice: must be one of {CHOICES}."),
+        (CHAT, {"tool_choice": 5}, f"tool_choice: must be one of {CHOICES}."),
+        (DOCUMENTS, {"documents": [{}]}, "documents[0].text: must be given."),
         (
             DOCUMENTS,
             {"documents": [{"text": "a", "metadata": {"k": [1]}}]},
-            "documents.0.metadata.k: must be text, a number, true or false.",
+            "documents[0].metadata.k: must be text, a number, true or false.",
         ),
     ],
 )
@@ -73,3 +84,18 @@ async def test_json_that_breaks_off_says_where(site: Site) -> None:
     headers = {"Content-Type": "application/json"}
     reply = await site.client.post(CHAT, content=b'{"messages": [],\n "stream": tru}', headers=headers)
     assert "(line 2, column 12)" in reply.json()["error"]["message"]
+
+
+async def test_a_line_that_breaks_off_has_one_number(site: Site) -> None:
+    raw = b'{"text": "a"}\n{"text": tru}'
+    reply = await site.client.post(DOCUMENTS, content=raw, headers={"Content-Type": "application/x-ndjson"})
+    assert reply.json()["error"]["message"] == "Line 2 is not valid UTF-8 JSON (column 10)."
+
+
+@pytest.mark.parametrize("kind", ["garbage", "text/plain/x", "+json", "Text/HTML; charset=utf-8"])
+@pytest.mark.parametrize("path", [CHAT, DOCUMENTS])
+async def test_a_content_type_is_told_as_it_was_sent(site: Site, path: str, kind: str) -> None:
+    reply = await site.client.post(path, content=b"{}", headers={"Content-Type": kind})
+    assert reply.status_code == 415
+    sent = kind.partition(";")[0].lower()
+    assert reply.json()["error"]["message"].startswith(f"Content-Type is {sent!r}: send application/json")

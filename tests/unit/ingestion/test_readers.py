@@ -162,6 +162,8 @@ def test_a_file_that_vanished_is_told(tmp_path):
     [
         (5, "d must be an object"),
         ({}, "d.text is missing or blank"),
+        ({"text": "\u200b\u200d \ufeff"}, "d.text is missing or blank"),
+        ({"text": "\x01\x02\n"}, "d.text is missing or blank"),
         ({"text": "x", "id": ""}, "d.id must be 1 to 256"),
         ({"text": "x", "id": "a\n"}, "d.id must be 1 to 256"),
         ({"text": "x", "id": "a" * 257}, "d.id must be 1 to 256"),

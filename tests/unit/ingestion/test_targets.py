@@ -5,7 +5,7 @@ import json
 import httpx
 import pytest
 
-from app.errors import InvalidRequest, StageUnavailable
+from app.errors import ConfigError, InvalidRequest, StageUnavailable
 from app.ingestion.documents import parse_document
 from app.ingestion.targets import GatewayTarget
 from app.jobs import DocumentResult
@@ -72,8 +72,31 @@ def test_one_document_too_large_is_told():
 
 @pytest.mark.parametrize("body", [{"text": "plain"}, {"json": []}, {"json": {"error": "x"}}])
 def test_answers_of_other_shapes_are_told(body):
-    with pytest.raises(InvalidRequest, match="answered 404: Not Found"):
-        Gateway(httpx.Response(404, **body)).target().send("c", DOCUMENTS)
+    with pytest.raises(InvalidRequest, match="answered 403: Forbidden"):
+        Gateway(httpx.Response(403, **body)).target().send("c", DOCUMENTS)
+
+
+@pytest.mark.parametrize(
+    ("answer", "said"),
+    [
+        (httpx.Response(404, text="<h1>Not Found</h1>"), "answered 404"),
+        (httpx.Response(501, text="Unsupported method"), "answered 501"),
+        (httpx.Response(405, json={"detail": "Method Not Allowed"}), "answered 405"),
+        (httpx.Response(200, text="<html>"), "answers in another form"),
+        (httpx.Response(200, json=[]), "answers in another form"),
+        (httpx.Response(200, json={"documents": 1}), "answers in another form"),
+        (httpx.RemoteProtocolError("illegal status line"), "does not speak HTTP"),
+    ],
+)
+def test_what_is_no_baton_is_told(answer, said):
+    sentence = f"--url: no Baton answers at http://gateway; what listens there {said}: check host and port"
+    with pytest.raises(ConfigError, match=sentence):
+        Gateway(answer).target().send("c", DOCUMENTS)
+
+
+def test_a_refusal_of_batons_stays_one():
+    with pytest.raises(InvalidRequest, match="answered 404: There is nothing"):
+        Gateway(httpx.Response(404, json={"error": {"message": "There is nothing"}})).target().list_collections()
 
 
 def test_a_silent_gateway_is_told():

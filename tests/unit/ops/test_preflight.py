@@ -69,7 +69,7 @@ def test_a_collection_that_is_not_there_is_named_before_anything_starts():
     [
         (
             lambda raw: raw["models"][0]["engine"]["model_loading_config"].update(model_source="/nowhere/model"),
-            r"models\.0\.engine\.model_loading_config\.model_source",
+            r"models\[0\]\.engine\.model_loading_config\.model_source",
         ),
         (
             lambda raw: raw["pipeline"]["models"]["smollm2"].update(tokenizer="{data}/models/smollm"),
@@ -82,7 +82,7 @@ def test_a_collection_that_is_not_there_is_named_before_anything_starts():
         (lambda raw: raw["pipeline"]["embedder"].update(source="./nowhere"), r"pipeline\.embedder\.source"),
         (
             lambda raw: raw["settings"]["guardrail"]["policies"]["default"].update(termsFiles=["nowhere.txt"]),
-            r"policies\.default\.termsFiles\.0\.path",
+            r"policies\.default\.termsFiles\[0\]\.path",
         ),
         (
             lambda raw: raw["settings"]["guardrail"]["policies"]["default"].update(

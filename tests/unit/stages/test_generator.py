@@ -137,6 +137,45 @@ def test_engine_errors_become_ours(error, expected):
     assert "Traceback" not in str(translated)
 
 
+@pytest.mark.parametrize(
+    ("said", "sentence"),
+    [
+        (
+            "This model's maximum context length is 512 tokens. However, your prompt contains at least 513 input "
+            "tokens, which exceeds this limit even without any output tokens.",
+            "The model's context window is 512 tokens; the prompt takes at least 513 input tokens. Shorten the prompt "
+            "or lower max_tokens.",
+        ),
+        (
+            "This model's maximum context length is 512 tokens. However, your prompt contains 9000 characters (more "
+            "than 8192 characters, which is the upper bound for 512 input tokens).",
+            "The model's context window is 512 tokens; the prompt takes 9000 characters. Shorten the prompt or lower "
+            "max_tokens.",
+        ),
+        (
+            "The input is longer than the maximum model length.",
+            "The model's context window is too small. Shorten the prompt or lower max_tokens.",
+        ),
+    ],
+)
+async def test_a_prompt_over_the_window_is_told_in_our_words(said, sentence):
+    class Full(FakeEngine):
+        async def generate(self, kind, body, trace=None):
+            yield {"error": {"message": said, "code": 400}}
+
+    with pytest.raises(ContextLengthExceeded) as caught:
+        await read(Full(), prompt="once", messages=())
+    assert (str(caught.value), caught.value.param) == (sentence, "prompt")
+    assert engine_error({"message": said, "code": 400}).param == "messages"
+
+
+def test_a_failed_assertion_of_the_compilers_is_told_in_our_words():
+    message = "Check failed: (val <= MAX_INT64_AS_DOUBLE) is false: maximum out of range"
+    error = engine_error({"message": message, "code": 400})
+    assert (type(error), error.param) == (SchemaRejected, "response_format")
+    assert str(error).startswith("The engine cannot make a grammar of this schema: simplify")
+
+
 def test_the_compilers_own_place_is_not_shown():
     message = "Failed to make a grammar: [22:41:25] /build/src/compiler.cc:49: Unsupported type"
     assert str(engine_error({"message": message, "code": 400})) == "Failed to make a grammar: Unsupported type"

@@ -54,7 +54,7 @@ REFUSED = {
     "patterns.wide.*empty text": {"patterns": [{"name": "wide", "pattern": "a*"}]},
     "patterns.huge.*too large": {"patterns": [{"name": "huge", "pattern": r"(\pL{1,30}){30}"}]},
     "patterns.look.*\\(\\?=": {"patterns": [{"name": "look", "pattern": "(?=a)"}]},
-    "termsFiles.0.*'/no/such.txt'.*No such file": {"termsFiles": ["/no/such.txt"]},
+    "termsFiles\\[0\\].*'/no/such.txt'.*No such file": {"termsFiles": ["/no/such.txt"]},
     "once blanks": {"terms": [{"term": "\u200b \u200d"}]},
 }
 
@@ -71,10 +71,10 @@ def test_a_refused_configuration_leaves_the_old_one_in_force(sentence, settings)
     ("settings", "sentence"),
     [
         ({"termz": []}, "policies.default.termz"),
-        ({"terms": [{"term": True}]}, "terms.0.terms.0"),
-        ({"terms": [{"term": "x", "action": "warn"}]}, "terms.0.action.*'warn'"),
-        ({"terms": [{"term": ""}]}, "terms.0.terms.0"),
-        ({"terms": [{"term": "x", "directions": []}]}, "terms.0.directions"),
+        ({"terms": [{"term": True}]}, "terms\\[0\\].terms\\[0\\]"),
+        ({"terms": [{"term": "x", "action": "warn"}]}, "terms\\[0\\].action.*'warn'"),
+        ({"terms": [{"term": ""}]}, "terms\\[0\\].terms\\[0\\]"),
+        ({"terms": [{"term": "x", "directions": []}]}, "terms\\[0\\].directions"),
         ({"onError": "ignore"}, "onError|on_error"),
         ({"patterns": [{"name": "a", "pattern": "a"}, {"name": "a", "pattern": "b"}]}, "same name"),
         ({"classifier": {"path": "x", "labels": ["bad"], "directions": ["output"]}}, "classifier.directions"),

@@ -219,3 +219,18 @@ def test_a_wrong_number_in_json_is_named_by_its_path(stage, payload):
     assert [(number.number, number.path) for number in second.unsupported_numbers] == [("1.25", "/nodes/0/cores")]
     assert second.json["status"] == "valid"
     assert second.confidence < first.confidence / 2
+
+
+def test_where_no_passage_was_shown_every_number_is_named(stage, payload):
+    wrong = '{"product": "tent", "reason": "no [1]", "price": 1.5, "caf\\u00e9": "for 2"}'
+
+    (json,) = stage.run(ask(wrong, rows=(), response_format=FORMAT), payload).choices
+    assert [(number.number, number.path) for number in json.unsupported_numbers] == [("1.5", "/price"), ("2", "/café")]
+    (plain,) = stage.run(ask("It costs 12.50 [1], in 3 days.", rows=()), payload).choices
+    assert [(number.number, number.path) for number in plain.unsupported_numbers] == [("12.50", None), ("3", None)]
+    assert (plain.grounding, plain.citations) == (None, ())
+
+
+def test_without_retrieval_no_number_is_named(stage):
+    (report,) = stage.run(ask("It costs 12.50, in 3 days.", rows=()), None).choices
+    assert report.unsupported_numbers == ()

@@ -166,13 +166,14 @@ def test_one_fault_in_a_batch_stays_with_its_question(animals):
     assert ids(good)[0] == "zebra#0"
     kinds = [CollectionNotFound, CollectionDamaged, InvalidRequest, InvalidRequest, CollectionDamaged]
     assert [type(error) for error in bad] == kinds
+    assert [error.param for error in bad[:4]] == ["rag.collection", "rag.collection", "rag.filter", "rag.collection"]
     assert animals.run_batch([]) == []
 
 
 def test_unexpected_faults_become_ours_without_their_text(animals):
     animals._store.snapshot = lambda name: 1 / 0
     (error,) = animals.run_batch([ask()])
-    assert (error.status, error.message) == (500, "the search failed (ZeroDivisionError)")
+    assert (error.status, error.message) == (500, "The store failed; the log tells where.")
 
 
 # --- odd collections and questions ----------------------------------------------------------------------------------
@@ -195,7 +196,7 @@ def test_empty_collection_and_no_collection_find_nothing(stage):
         assert tuple(found.passages.column_names) == PASSAGE_COLUMNS
 
 
-@pytest.mark.parametrize("text", ["", "   ", "\n\t"])
+@pytest.mark.parametrize("text", ["", "   ", "\n\t", "\u200b\u2060\ufeff", "\x01\x7f", "\u3164\ufe0f"])
 def test_blank_question_finds_nothing_and_embeds_nothing(animals, text):
     assert animals.run(ask(text)).passages.num_rows == 0
     assert animals._embedder.calls == []

@@ -13,6 +13,7 @@ from app.stores.filters import (
     And,
     Compares,
     Exists,
+    Never,
     Not,
     OneOf,
     Or,
@@ -35,48 +36,67 @@ def test_forms_become_typed_nodes():
     assert parse_filter({"or": [{"a": 1}, {"not": {"b": 2}}]}) == Or((OneOf("a", (1.0,)), Not(OneOf("b", (2.0,)))))
 
 
-@pytest.mark.parametrize("raw", [None, {}])
+@pytest.mark.parametrize(
+    "raw", [None, {}, {"or": [{}]}, {"and": [{}, {}]}, {"or": [{}, {"lang": "en"}]}, {"not": {"not": {}}}]
+)
 def test_nothing_asked_is_no_filter(raw):
     assert parse_filter(raw) is None
     assert matches(None, {})
 
 
+@pytest.mark.parametrize("raw", [{"not": {}}, {"lang": "en", "not": {}}, {"or": [{"not": {}}, {"not": {"or": [{}]}}]}])
+def test_what_nothing_can_pass_is_one_constant(raw):
+    assert parse_filter(raw) == Never()
+    assert not matches(Never(), {"lang": "en"})
+
+
+@pytest.mark.parametrize("raw", [{"and": [{}, {"lang": "en"}]}, {"or": [{"not": {}}, {"lang": "en"}]}])
+def test_constants_inside_are_simplified_away(raw):
+    assert parse_filter(raw) == OneOf("lang", ("en",))
+
+
+@pytest.mark.parametrize("raw", [{"or": [{}, {"a": {"like": "x"}}]}, {"not": {}, "a": []}])
+def test_a_fault_beside_a_constant_is_still_refused(raw):
+    with pytest.raises(InvalidRequest):
+        parse_filter(raw)
+
+
 @pytest.mark.parametrize(
     ("raw", "sentence"),
     [
-        ([], "filter must be an object"),
-        ("lang = 'en'", "filter must be an object"),
-        ({"a": None}, "filter.a is null"),
-        ({"a": [1]}, 'filter.a must be text, a number, true, false or an object such as {"in": ["en", "zh"]}'),
-        ({"lang": []}, "filter.lang must be text, a number, true, false or an object such as"),
-        ({"$and": []}, "filter.$and must be text, a number, true, false or an object such as"),
-        ({"a": {"eq": [1]}}, "filter.a.eq must be text, a number, true or false"),
-        ({"a": {}}, "filter.a must hold a condition"),
-        ({"a": {"like": "x%"}}, "filter.a.like is not an operator"),
-        ({"a": {"$gt": 1}}, "filter.a.$gt is not an operator"),
-        ({"a": {"lt": "5"}}, "filter.a.lt must be a number"),
-        ({"a": {"lt": True}}, "filter.a.lt must be a number"),
-        ({"a": float("nan")}, "filter.a must be finite"),
-        ({"a": 2**53 + 1}, "filter.a is a whole number beyond"),
-        ({"a": {"in": []}}, "filter.a.in must be a list of 1"),
-        ({"a": {"in": [1, {}]}}, "filter.a.in[1] must be text, a number, true or false"),
-        ({"a": {"exists": 1}}, "filter.a.exists must be true or false"),
-        ({"and": []}, "filter.and must be a list"),
-        ({"or": [{"a": 1}, 5]}, "filter.or[1] must be an object"),
-        ({"not": [{"a": 1}]}, "filter.not must be an object"),
-        ({"": 1}, "filter has a key"),
-        ({"a\n": 1}, "filter has a key"),
-        ({"k" * 200: 1}, "filter has a key"),
-        ({"a": "x" * 2000}, "filter.a is longer than"),
-        ({"a": "\0"}, "filter.a holds a character"),
-        ({"a": "\ud800"}, "filter.a holds a character"),
+        ([], "rag.filter must be an object"),
+        ("lang = 'en'", "rag.filter must be an object"),
+        ({"a": None}, "rag.filter.a is null"),
+        ({"a": [1]}, 'rag.filter.a must be text, a number, true, false or an object such as {"in": ["en", "zh"]}'),
+        ({"lang": []}, "rag.filter.lang must be text, a number, true, false or an object such as"),
+        ({"$and": []}, "rag.filter.$and must be text, a number, true, false or an object such as"),
+        ({"a": {"eq": [1]}}, "rag.filter.a.eq must be text, a number, true or false"),
+        ({"a": {}}, "rag.filter.a must hold a condition"),
+        ({"a": {"like": "x%"}}, "rag.filter.a.like is not an operator"),
+        ({"a": {"$gt": 1}}, "rag.filter.a.$gt is not an operator"),
+        ({"a": {"lt": "5"}}, "rag.filter.a.lt must be a number"),
+        ({"a": {"lt": True}}, "rag.filter.a.lt must be a number"),
+        ({"a": float("nan")}, "rag.filter.a must be finite"),
+        ({"a": 2**53 + 1}, "rag.filter.a is a whole number beyond"),
+        ({"a": {"in": []}}, "rag.filter.a.in must be a list of 1"),
+        ({"a": {"in": [1, {}]}}, "rag.filter.a.in[1] must be text, a number, true or false"),
+        ({"a": {"exists": 1}}, "rag.filter.a.exists must be true or false"),
+        ({"and": []}, "rag.filter.and must be a list"),
+        ({"or": [{"a": 1}, 5]}, "rag.filter.or[1] must be an object"),
+        ({"not": [{"a": 1}]}, "rag.filter.not must be an object"),
+        ({"": 1}, "rag.filter has a key"),
+        ({"a\n": 1}, "rag.filter has a key"),
+        ({"k" * 200: 1}, "rag.filter has a key"),
+        ({"a": "x" * 2000}, "rag.filter.a is longer than"),
+        ({"a": "\0"}, "rag.filter.a holds a character"),
+        ({"a": "\ud800"}, "rag.filter.a holds a character"),
     ],
 )
 def test_faults_name_their_path(raw, sentence):
     with pytest.raises(InvalidRequest) as caught:
         parse_filter(raw)
     assert str(caught.value).startswith(sentence)
-    assert caught.value.param == "filter"
+    assert caught.value.param == "rag.filter"
 
 
 def test_depth_and_size_are_bounded():
