@@ -12,10 +12,9 @@ from app.config.guardrail import GuardrailConfig
 from app.config.observing import TracesConfig
 from app.config.pipeline import PipelineShape, StageShape
 from app.config.retrieval import RetrieverConfig
-from app.config.version import config_version
 from app.deployments.known_errors import quieten
-from app.deployments.runner import GuardrailRunner, RetrieverRunner, StageRunner, refused, settle
-from app.errors import ConfigError
+from app.deployments.live_settings import LiveSettings
+from app.deployments.runner import GuardrailRunner, RetrieverRunner, StageRunner, settle
 from app.handoff import HandoffMeter
 from app.messages import RetrievalQuery, Retrieved
 from app.metrics import Metrics, RayMetrics
@@ -71,30 +70,21 @@ class StageDeployment:
         quieten()
         self._name = name
         self._metrics = RayMetrics()
+        self._live = LiveSettings(name, self._configure, self._metrics)
         self._meter = HandoffMeter(self._metrics)
         self._traces = Traces(name)
         parsed = PipelineShape.parse(shape, "pipeline")
         self._payloads = Payloads(parsed.handoff)
         self._runner = build_runner(name, parsed, self._metrics, self._traces)
         await self._runner.start()
-        self._configured = False
 
     async def reconfigure(self, settings: Any) -> None:
-        """Take new settings (Serve's ``user_config``).
+        """Take new settings (Serve's ``user_config``); refused ones leave the old in force.
 
-        At start wrong settings stop the replica; later ones are refused, logged and counted, and the old ones stay.
+        Raises :class:`ConfigError`, which stops the replica, where there are no old ones.
         """
-        try:
-            await self._configure(settings)
-        except ConfigError as error:
-            if not self._configured:
-                raise
-            refused(self._name, error, self._metrics)
-        else:
-            self._metrics.set("baton_config_version", config_version(settings), deployment=self._name)
-        if not self._configured:
+        if await self._live.reconfigure(settings):
             settle()
-        self._configured = True
 
     async def _configure(self, settings: Any) -> None:
         """Hand the stage its settings, without the key ``traces`` that all deployments have. Raises ConfigError."""

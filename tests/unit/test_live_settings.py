@@ -1,0 +1,98 @@
+"""Settings that are refused leave the accepted ones in force, at a replica's start as well."""
+
+import asyncio
+import copy
+import logging
+
+import pytest
+
+from app.deployments.live_settings import LiveSettings
+from app.errors import ConfigError
+from app.metrics import MemoryMetrics
+
+GOOD, BETTER, BAD = {"terms": ["bomb"]}, {"terms": ["bomb", "mine"]}, {"terms": "("}
+
+
+class Memory:
+    """What outlives a replica. ``away``: it does not answer."""
+
+    def __init__(self, away=False):
+        self.settings, self.away = None, away
+
+    def read(self):
+        if self.away:
+            raise ConnectionError
+        return copy.deepcopy(self.settings)
+
+    def write(self, settings):
+        if self.away:
+            raise ConnectionError
+        self.settings = copy.deepcopy(settings)
+
+
+class Replica:
+    """One replica of a deployment; ``fits`` are the settings that it can take."""
+
+    def __init__(self, kept, fits=(GOOD, BETTER)):
+        self.metrics, self.settings = MemoryMetrics(), None
+        self._fits = fits
+        self._live = LiveSettings("gateway", self._take, self.metrics, kept)
+
+    async def _take(self, settings):
+        if settings not in self._fits:
+            raise ConfigError(f"refused: {settings}")
+        self.settings = settings
+
+    def given(self, settings):
+        return asyncio.run(self._live.reconfigure(settings))
+
+    @property
+    def refusals(self):
+        return self.metrics.total("baton_config_refused_total", deployment="gateway")
+
+    @property
+    def version(self):
+        return self.metrics.total("baton_config_version", deployment="gateway")
+
+
+def test_a_replica_that_starts_with_refused_settings_takes_the_last_accepted_ones(caplog):
+    kept = Memory()
+    first = Replica(kept)
+    first.given(GOOD)
+    first.given(BETTER)
+    first.given(BAD)
+    assert (first.settings, first.refusals) == (BETTER, 1)
+    later = Replica(kept)
+    with caplog.at_level(logging.ERROR, "ray.serve.baton"):
+        later.given(BAD)
+    assert (later.settings, later.refusals, later.version) == (BETTER, 1, first.version)
+    assert "the old ones stay in force" in caplog.text
+    later.given(GOOD)
+    assert (later.settings, later.refusals) == (GOOD, 1)
+    assert Replica(kept).given(BAD)
+    assert kept.settings == GOOD
+
+
+def test_at_the_first_deploy_a_refusal_stops_the_replica():
+    with pytest.raises(ConfigError, match="refused"):
+        Replica(Memory()).given(BAD)
+
+
+def test_accepted_settings_that_no_longer_fit_leave_the_first_refusal():
+    kept = Memory()
+    Replica(kept).given(GOOD)
+    replica = Replica(kept, fits=(BETTER,))
+    with pytest.raises(ConfigError) as refused:
+        replica.given(BAD)
+    assert refused.value.message == f"refused: {BAD}"
+    assert replica.settings is None
+    assert replica.given(BETTER)
+
+
+def test_a_store_that_is_away_changes_nothing_about_the_settings():
+    replica = Replica(Memory(away=True))
+    assert replica.given(GOOD)
+    assert not replica.given(BAD)
+    assert (replica.settings, replica.refusals) == (GOOD, 1)
+    with pytest.raises(ConfigError):
+        Replica(Memory(away=True)).given(BAD)
