@@ -48,4 +48,4 @@ def _rule(raw: dict[str, object], source: TermsFile, place: str) -> TermRule:
     try:
         return TermRule.model_validate({**defaults, **raw})
     except ValidationError as error:
-        raise ConfigError(describe(error, place), "guardrail") from None
+        raise ConfigError(describe(error, f"{place}:"), "guardrail") from None

@@ -130,7 +130,7 @@ def pids(baton):
     """Process ids of all replicas, by deployment."""
     details = httpx.get(f"http://127.0.0.1:{baton.dashboard_port}/api/serve/applications/").json()["applications"]
     return {
-        (app, name): sorted(replica["pid"] for replica in deployment["replicas"])
+        (app, name): sorted(replica["pid"] for replica in deployment["replicas"] if replica.get("pid"))
         for app, found in details.items()
         for name, deployment in found["deployments"].items()
     }
