@@ -16,7 +16,8 @@ from app.errors import ConfigError
 from app.faults import sentence_of
 
 LIBRARY = re.compile(
-    r"should|Extra inputs|permitted|discriminator|pattern|\^|Value error|valid (string|integer|dict)|required|instance of"
+    r"should|Extra inputs|permitted|discriminator|pattern|\^|Value error|valid (string|integer|dict)|required"
+    r"|instance of"
 )
 
 
