@@ -17,7 +17,7 @@ from app.api.context import Observed
 from app.config.gateway import GatewayConfig
 from app.config.pipeline import PipelineSettings, PipelineShape
 from app.config.serve import STAGES
-from app.deployments.live_settings import LiveSettings
+from app.deployments.live_settings import LiveSettings, lasting
 from app.deployments.runner import settle
 from app.deployments.stages import build_runner, open_payloads, stage_shape
 from app.errors import ConfigError, StageUnavailable
@@ -41,7 +41,7 @@ class Gateway:
     async def __init__(self, shape: dict[str, Any], handles: dict[str, Any]) -> None:  # type: ignore[misc]  # Serve awaits it
         self._shape = PipelineShape.parse(shape, "pipeline")
         self._metrics: Metrics = RayMetrics()
-        self._live = LiveSettings("gateway", self._take, self._metrics)
+        self._live = LiveSettings("gateway", self._take, self._metrics, _lasting)
         self._settings: GatewayConfig | None = None
         self._stage_settings: PipelineSettings | None = None
         self._payloads = open_payloads(self._shape)
@@ -130,6 +130,10 @@ class Gateway:
         traces = getattr(self, "_traces", None)
         if traces is not None:
             traces.close()
+
+
+def _lasting(settings: Any) -> Any:
+    return {**settings, "guardrail": lasting(settings.get("guardrail", {}))}
 
 
 def _finder(application: str) -> Callable[[], Any]:

@@ -12,8 +12,10 @@ import json
 from collections.abc import Awaitable, Callable
 from typing import Any, Protocol
 
+from app.config.guardrail import GuardrailConfig
 from app.config.version import config_version
 from app.errors import ConfigError
+from app.guard.termfiles import with_terms_inside
 from app.logs import logger
 from app.metrics import Metrics
 
@@ -26,27 +28,27 @@ class Kept(Protocol):
     """Where the settings lie that a deployment accepted last."""
 
     def read(self) -> Any:
-        """Return them; None where there are none."""
+        """Return the record of them; None where there is none."""
 
-    def write(self, settings: Any) -> None:
-        """Put others, plain data, in their place."""
+    def write(self, record: Any) -> None:
+        """Put another record, plain data, in its place."""
 
 
 class ClusterKept:
     """Keeps them in Ray's own key-value store, as Serve does with its checkpoint: both live as long as the cluster."""
 
     def read(self) -> Any:
-        """Return the settings that any replica of this deployment accepted last; None where there are none."""
+        """Return what any replica of this deployment wrote last; None where none did."""
         from ray.experimental.internal_kv import _internal_kv_get
 
         found = _internal_kv_get(self._key(), namespace=_NAMESPACE)
         return None if found is None else json.loads(found)
 
-    def write(self, settings: Any) -> None:
-        """Put settings in their place."""
+    def write(self, record: Any) -> None:
+        """Put another record in its place."""
         from ray.experimental.internal_kv import _internal_kv_put
 
-        _internal_kv_put(self._key(), json.dumps(settings), namespace=_NAMESPACE)
+        _internal_kv_put(self._key(), json.dumps(record), namespace=_NAMESPACE)
 
     @staticmethod
     def _key() -> str:
@@ -56,15 +58,30 @@ class ClusterKept:
         return f"settings/{replica.app_name}/{replica.deployment}"
 
 
+def lasting(guardrail: Any) -> dict[str, Any]:
+    """Return the guardrail's settings as they may be kept: with the terms of its files, which may change or go away."""
+    config = with_terms_inside(GuardrailConfig.parse(guardrail, "guardrail"))
+    return config.model_dump(mode="json", by_alias=True, exclude_defaults=True)
+
+
 class LiveSettings:
-    """Hands a replica its settings. ``take`` puts them in force as a whole or raises :class:`ConfigError`."""
+    """Hands a replica its settings.
+
+    ``take`` puts them in force as a whole or raises :class:`ConfigError`; ``lasting`` returns them as they are kept.
+    """
 
     def __init__(
-        self, deployment: str, take: Callable[[Any], Awaitable[None]], metrics: Metrics, kept: Kept | None = None
+        self,
+        deployment: str,
+        take: Callable[[Any], Awaitable[None]],
+        metrics: Metrics,
+        lasting: Callable[[Any], Any] = lambda settings: settings,
+        kept: Kept | None = None,
     ) -> None:
         self._deployment = deployment
         self._take = take
         self._metrics = metrics
+        self._lasting = lasting
         self._kept = kept or ClusterKept()
         self._in_force = False
 
@@ -82,8 +99,9 @@ class LiveSettings:
                 await self._take_kept(error)
             self._refused(error)
         else:
-            self._now_in_force(settings)
-            await self._keep(settings)
+            version = config_version(settings)
+            self._now_in_force(version)
+            await self._keep(settings, version)
         return first
 
     async def _take_kept(self, refusal: ConfigError) -> None:
@@ -91,15 +109,15 @@ class LiveSettings:
         if kept is None:
             raise refusal
         try:
-            await self._take(kept)
+            await self._take(kept["settings"])
         except ConfigError as error:  # they fitted another shape of the pipeline, or a file that is gone
             log.error("%s: the settings accepted last are refused as well: %s", self._deployment, error)
             raise refusal from None
-        self._now_in_force(kept)
+        self._now_in_force(kept["version"])
 
-    def _now_in_force(self, settings: Any) -> None:
+    def _now_in_force(self, version: int) -> None:
         self._in_force = True
-        self._metrics.set("baton_config_version", config_version(settings), deployment=self._deployment)
+        self._metrics.set("baton_config_version", version, deployment=self._deployment)
 
     def _refused(self, error: ConfigError) -> None:
         log.error("%s: new settings refused, the old ones stay in force: %s", self._deployment, error)
@@ -112,8 +130,11 @@ class LiveSettings:
             log.warning("%s: the settings accepted last cannot be read: %s", self._deployment, type(error).__name__)
             return None
 
-    async def _keep(self, settings: Any) -> None:
+    async def _keep(self, settings: Any, version: int) -> None:
+        def keep() -> None:
+            self._kept.write({"version": version, "settings": self._lasting(settings)})
+
         try:
-            await asyncio.to_thread(self._kept.write, settings)
+            await asyncio.to_thread(keep)
         except Exception as error:  # they are in force all the same
             log.warning("%s: the accepted settings cannot be kept: %s", self._deployment, type(error).__name__)

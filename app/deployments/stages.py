@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping
+from functools import partial
 from typing import Any
 
 from app.config.answers import AssemblerConfig, ModelWindow, PostprocessorConfig
@@ -13,7 +14,7 @@ from app.config.observing import TracesConfig
 from app.config.pipeline import PipelineShape, StageShape
 from app.config.retrieval import RetrieverConfig
 from app.deployments.known_errors import quieten
-from app.deployments.live_settings import LiveSettings
+from app.deployments.live_settings import LiveSettings, lasting
 from app.deployments.runner import GuardrailRunner, RetrieverRunner, StageRunner, settle
 from app.handoff import HandoffMeter
 from app.messages import RetrievalQuery, Retrieved
@@ -63,6 +64,17 @@ def open_payloads(shape: PipelineShape) -> Payloads | None:
     return Payloads(shape.handoff) if shape.handoff.path == "arena" else None
 
 
+def _split(settings: Any) -> tuple[Any, Any]:
+    """Return a stage's own settings and those of the key ``traces``, which all deployments have."""
+    own = dict(settings) if isinstance(settings, Mapping) else settings
+    return own, own.pop("traces", {}) if isinstance(own, dict) else {}
+
+
+def _lasting(name: str, settings: Any) -> Any:
+    own, traces = _split(settings)
+    return {**lasting(own), "traces": traces} if name == "guardrail" else settings
+
+
 class StageDeployment:
     """One stage as a Serve deployment: starts it, hands it settings and requests, counts what it is handed."""
 
@@ -70,7 +82,7 @@ class StageDeployment:
         quieten()
         self._name = name
         self._metrics = RayMetrics()
-        self._live = LiveSettings(name, self._configure, self._metrics)
+        self._live = LiveSettings(name, self._configure, self._metrics, partial(_lasting, name))
         self._meter = HandoffMeter(self._metrics)
         self._traces = Traces(name)
         parsed = PipelineShape.parse(shape, "pipeline")
@@ -87,9 +99,8 @@ class StageDeployment:
             settle()
 
     async def _configure(self, settings: Any) -> None:
-        """Hand the stage its settings, without the key ``traces`` that all deployments have. Raises ConfigError."""
-        own = dict(settings) if isinstance(settings, Mapping) else settings
-        found = own.pop("traces", {}) if isinstance(own, dict) else {}
+        """Hand the stage its own settings, and the traces theirs. Raises ConfigError."""
+        own, found = _split(settings)
         traces = TracesConfig.parse(found, f"{self._name}.traces")
         await self._runner.configure(SETTINGS[self._name].parse(own, self._name))
         await asyncio.to_thread(self._traces.configure, traces)

@@ -1,14 +1,17 @@
 """Settings that are refused leave the accepted ones in force, at a replica's start as well."""
 
 import asyncio
-import copy
+import json
 import logging
 
 import pytest
 
-from app.deployments.live_settings import LiveSettings
-from app.errors import ConfigError
+from app.config.guardrail import GuardrailConfig
+from app.deployments.live_settings import LiveSettings, lasting
+from app.errors import ConfigError, PayloadTooLarge
+from app.messages import JudgeRequest
 from app.metrics import MemoryMetrics
+from app.stages.guardrail import Guardrail
 
 GOOD, BETTER, BAD = {"terms": ["bomb"]}, {"terms": ["bomb", "mine"]}, {"terms": "("}
 
@@ -17,17 +20,17 @@ class Memory:
     """What outlives a replica. ``away``: it does not answer."""
 
     def __init__(self, away=False):
-        self.settings, self.away = None, away
+        self.text, self.away = "null", away
 
     def read(self):
         if self.away:
             raise ConnectionError
-        return copy.deepcopy(self.settings)
+        return json.loads(self.text)
 
-    def write(self, settings):
+    def write(self, record):
         if self.away:
             raise ConnectionError
-        self.settings = copy.deepcopy(settings)
+        self.text = json.dumps(record)
 
 
 class Replica:
@@ -36,7 +39,7 @@ class Replica:
     def __init__(self, kept, fits=(GOOD, BETTER)):
         self.metrics, self.settings = MemoryMetrics(), None
         self._fits = fits
-        self._live = LiveSettings("gateway", self._take, self.metrics, kept)
+        self._live = LiveSettings("gateway", self._take, self.metrics, kept=kept)
 
     async def _take(self, settings):
         if settings not in self._fits:
@@ -69,8 +72,9 @@ def test_a_replica_that_starts_with_refused_settings_takes_the_last_accepted_one
     assert "the old ones stay in force" in caplog.text
     later.given(GOOD)
     assert (later.settings, later.refusals) == (GOOD, 1)
-    assert Replica(kept).given(BAD)
-    assert kept.settings == GOOD
+    last = Replica(kept)
+    assert last.given(BAD)
+    assert last.settings == GOOD
 
 
 def test_at_the_first_deploy_a_refusal_stops_the_replica():
@@ -96,3 +100,38 @@ def test_a_store_that_is_away_changes_nothing_about_the_settings():
     assert (replica.settings, replica.refusals) == (GOOD, 1)
     with pytest.raises(ConfigError):
         Replica(Memory(away=True)).given(BAD)
+
+
+def test_the_terms_of_a_file_that_was_spoilt_since_are_in_force_in_a_later_replica(tmp_path):
+    def replica(kept):
+        async def take(settings):
+            guardrail.configure(GuardrailConfig.parse(settings, "guardrail"))
+
+        guardrail, metrics = Guardrail(GuardrailConfig()), MemoryMetrics()
+        asyncio.run(LiveSettings("guardrail", take, metrics, lasting, kept).reconfigure(settings))
+        versions.append(metrics.total("baton_config_version"))
+        return guardrail
+
+    versions = []
+
+    plain, lines = tmp_path / "terms.txt", tmp_path / "terms.jsonl"
+    plain.write_text("bomb\n")
+    lines.write_text('{"term": "mine", "action": "redact", "wholeWord": false}\n')
+    files = [str(plain), {"path": str(lines), "category": "weapons", "directions": ["input"]}]
+    settings = {"policies": {"default": {"terms": [{"term": "gun"}], "termsFiles": files}}, "maxTextChars": 5000}
+    kept = Memory()
+    requests = [JudgeRequest("input", ("a gun",), "default"), JudgeRequest("input", ("a bomb",), "default")]
+    requests += [JudgeRequest(direction, ("undermined",), "default") for direction in ("input", "passage")]
+    before = [summary(replica(kept).run(request)) for request in requests]
+    assert [action for action, *_ in before] == ["block", "block", "redact", "allow"]
+    plain.write_bytes(b"\xff\xfe")
+    lines.unlink()
+    later = replica(kept)
+    assert len(set(versions)) == 1
+    assert [summary(later.run(request)) for request in requests] == before
+    with pytest.raises(PayloadTooLarge):
+        later.run(JudgeRequest("input", ("x" * 5001,), "default"))
+
+
+def summary(verdict):
+    return verdict.action, verdict.texts, [(found.category, found.start, found.end) for found in verdict.findings]
