@@ -108,12 +108,13 @@ class LiveSettings:
         kept = await self._read()
         if kept is None:
             raise refusal
+        settings, version = kept
         try:
-            await self._take(kept["settings"])
+            await self._take(settings)
         except ConfigError as error:  # they fitted another shape of the pipeline, or a file that is gone
             log.error("%s: the settings accepted last are refused as well: %s", self._deployment, error)
             raise refusal from None
-        self._now_in_force(kept["version"])
+        self._now_in_force(version)
 
     def _now_in_force(self, version: int) -> None:
         self._in_force = True
@@ -123,10 +124,11 @@ class LiveSettings:
         log.error("%s: new settings refused, the old ones stay in force: %s", self._deployment, error)
         self._metrics.add("baton_config_refused_total", deployment=self._deployment)
 
-    async def _read(self) -> Any:
+    async def _read(self) -> tuple[Any, int] | None:
         try:
-            return await asyncio.to_thread(self._kept.read)
-        except Exception as error:  # the refusal says more than a store that is away
+            record = await asyncio.to_thread(self._kept.read)
+            return None if record is None else (record["settings"], int(record["version"]))
+        except Exception as error:  # the refusal says more than a store that is away, or another Baton's record
             log.warning("%s: the settings accepted last cannot be read: %s", self._deployment, type(error).__name__)
             return None
 

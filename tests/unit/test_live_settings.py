@@ -93,6 +93,14 @@ def test_accepted_settings_that_no_longer_fit_leave_the_first_refusal():
     assert replica.given(BETTER)
 
 
+@pytest.mark.parametrize("record", [GOOD, [], 7, {"settings": GOOD}, {"settings": GOOD, "version": "new"}])
+def test_a_record_of_another_kind_counts_as_none(record):
+    kept = Memory()
+    kept.write(record)
+    with pytest.raises(ConfigError, match="refused"):
+        Replica(kept).given(BAD)
+
+
 def test_a_store_that_is_away_changes_nothing_about_the_settings():
     replica = Replica(Memory(away=True))
     assert replica.given(GOOD)

@@ -95,6 +95,10 @@ def test_the_capacity_of_a_model_follows_from_its_options_unless_it_is_set(tmp_p
             r"models\.1\.application is 'model-smollm2', the name of models\.0: choose another one$",
         ),
         (
+            lambda raw: raw["settings"].update(limits={"maxTopK": 65}),
+            r"limits\.maxTopK is 65, over retriever\.maxTopK of 64",
+        ),
+        (
             lambda raw: raw["settings"].update(profiles={}),
             r"local\.yaml: settings\.profiles: must have at least 1 item, not 0$",
         ),
