@@ -32,6 +32,7 @@ _ALLOWED = {
 }
 _WORDS = {
     "missing": "must be given",
+    "extra_forbidden": "there is no such key",
     "none_required": "is not supported: leave it out",
     "bool_type": "must be true or false",
     "bool_parsing": "must be true or false",

@@ -134,7 +134,7 @@ _PIPELINE = (
         "The settings before stay in force; the log says which value is wrong.",
         "baton-overview",
         ("The log of <deployment>: `new settings refused`.",),
-        ("Mend the value and upgrade again.",),
+        ("Mend the value and upgrade again; until then replicas that start take the settings before as well.",),
     ),
     Alert(
         "BatonConfigDiffers",

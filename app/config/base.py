@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from types import UnionType
 from typing import Annotated, Any, Self, Union, get_args, get_origin
 
@@ -11,6 +11,9 @@ from pydantic.alias_generators import to_camel
 
 from app.errors import ConfigError, bounded
 from app.faults import path_of, sentence_of
+
+#: Values that are worth an echo; a mapping or list is named by its key well enough.
+_SCALARS = (str, int, float, bool, type(None))
 
 
 class Config(BaseModel):
@@ -29,7 +32,10 @@ class Config(BaseModel):
 
     @classmethod
     def parse(cls, raw: Any, where: str) -> Self:
-        """Validate ``raw``; raise :class:`ConfigError` with one sentence per fault, each naming the key to change."""
+        """Validate ``raw``; raise :class:`ConfigError` with one sentence per fault, each naming the key to change.
+
+        ``where`` is the key that holds ``raw``, or ends with a colon: the file or line that does.
+        """
         try:
             return cls.model_validate(raw)
         except ValidationError as error:
@@ -37,14 +43,31 @@ class Config(BaseModel):
 
 
 def describe(error: ValidationError, where: str) -> str:
-    """Return the faults of a pydantic error as sentences: the key, what is wrong, the value (shortened)."""
+    """Return the faults of a pydantic error as sentences: the key, what is wrong, the value (one, and shortened)."""
     lines = []
-    for fault in error.errors(include_url=False)[:5]:
-        key = path_of((where, *fault["loc"]))
-        echo = "" if fault["type"] in {"missing", "extra_forbidden"} else f" (got {bounded(fault['input'])})"
-        text = "there is no such key" if fault["type"] == "extra_forbidden" else sentence_of(fault)
-        lines.append(f"{key}: {text}{echo}")
+    for fault in _causes(error.errors(include_url=False))[:5]:
+        key = _key(where, fault["loc"])
+        shown = fault["type"] not in {"missing", "extra_forbidden"} and isinstance(fault["input"], _SCALARS)
+        echo = f" (got {bounded(fault['input'])})" if shown else ""
+        lines.append(f"{key}: {sentence_of(fault)}{echo}")
     return "; ".join(lines)
+
+
+def _causes(faults: Sequence[Any]) -> list[Any]:
+    """Drop what only follows from another fault: a list is not too short because its items were refused."""
+    places = [fault["loc"] for fault in faults]
+
+    def follows(fault: Any) -> bool:
+        own = fault["loc"]
+        return fault["type"] == "too_short" and any(len(own) < len(loc) and loc[: len(own)] == own for loc in places)
+
+    return [fault for fault in faults if not follows(fault)]
+
+
+def _key(where: str, location: Sequence[str | int]) -> str:
+    if not where.endswith(":"):
+        return path_of((where, *location))
+    return f"{where} {path_of(location)}" if location else where.removesuffix(":")
 
 
 def refuse_loose(kind: Any, value: Any) -> None:

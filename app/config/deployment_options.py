@@ -143,7 +143,7 @@ def check_options(raw: dict[str, Any]) -> dict[str, Any]:
         options = DeploymentOptions.model_validate(raw)
     except ValidationError as error:
         fault = error.errors(include_url=False)[0]
-        raise ValueError(f"{path_of(fault['loc'])} {sentence_of(fault)}") from None
+        raise ValueError(f"{path_of(fault['loc'])}: {sentence_of(fault)}") from None
     if options.num_replicas is not None and options.autoscaling_config is not None:
         raise ValueError("num_replicas and autoscaling_config exclude each other: drop one of them")
     if options.autoscaling_config is None:

@@ -11,7 +11,7 @@ from app.config.base import Config
 from app.config.deployment_options import Options
 from app.config.gateway import CollectionName, Count, Name
 from app.config.pipeline import PipelineSettings, PipelineShape
-from app.config.serve import ModelApplication, applications, logging_config
+from app.config.serve import PIPELINE, ModelApplication, applications, logging_config
 from app.config.yaml_file import read_yaml
 
 #: The folder that holds ``app``, ``config`` and ``samples``.
@@ -73,6 +73,7 @@ class LocalConfig(Config):
 
     @model_validator(mode="after")
     def _parts_fit_together(self) -> Self:
+        self._check_names()
         known = {model.application for model in self.models}
         for name, model in self.pipeline.models.items():
             if model.application not in known:
@@ -80,13 +81,23 @@ class LocalConfig(Config):
         self.settings.gateway(self.pipeline)
         return self
 
+    def _check_names(self) -> None:
+        taken = {PIPELINE: "the pipeline"}
+        for place, model in enumerate(self.models):
+            if model.application in taken:
+                other = taken[model.application]
+                raise ValueError(
+                    f"models.{place}.application is {model.application!r}, the name of {other}: choose another one"
+                )
+            taken[model.application] = f"models.{place}"
+
 
 def load(path: Path, data: Path) -> LocalConfig:
     """Read a YAML file. Raises ConfigError.
 
     In its strings ``{data}`` stands for the folder of models and index, ``{root}`` for the one that holds ``app``.
     """
-    return LocalConfig.parse(read_yaml(path, {"data": str(data), "root": str(ROOT)}), str(path))
+    return LocalConfig.parse(read_yaml(path, {"data": str(data), "root": str(ROOT)}), f"{path}:")
 
 
 def serve_config(config: LocalConfig) -> dict[str, Any]:

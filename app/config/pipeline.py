@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import Annotated, Literal, Self
 
 from pydantic import Field, model_validator
+from pydantic.alias_generators import to_camel
 
 from app.config.answers import AssemblerConfig, PostprocessorConfig
 from app.config.base import Config
@@ -168,7 +169,8 @@ class PipelineSettings(Config):
         for key in ("max_top_k", "max_candidates", "max_collections"):
             allowed, searched = getattr(self.limits, key), getattr(self.retriever, key)
             if allowed > searched:
-                raise ValueError(f"limits.{key} is {allowed}, over retriever.{key} of {searched}: change one of them")
+                name = to_camel(key)
+                raise ValueError(f"limits.{name} is {allowed}, over retriever.{name} of {searched}: change one of them")
         return self
 
     def gateway(self, shape: PipelineShape) -> GatewayConfig:

@@ -17,8 +17,8 @@ from app.api.context import Observed
 from app.config.gateway import GatewayConfig
 from app.config.pipeline import PipelineSettings, PipelineShape
 from app.config.serve import STAGES
-from app.config.version import config_version
-from app.deployments.runner import refused, settle
+from app.deployments.live_settings import LiveSettings, lasting
+from app.deployments.runner import settle
 from app.deployments.stages import build_runner, open_payloads, stage_shape
 from app.errors import ConfigError, StageUnavailable
 from app.handles import LocalCall, RemoteCall, RemoteEngine, RemoteRetriever, StageCall
@@ -41,6 +41,7 @@ class Gateway:
     async def __init__(self, shape: dict[str, Any], handles: dict[str, Any]) -> None:  # type: ignore[misc]  # Serve awaits it
         self._shape = PipelineShape.parse(shape, "pipeline")
         self._metrics: Metrics = RayMetrics()
+        self._live = LiveSettings("gateway", self._take, self._metrics, _lasting)
         self._settings: GatewayConfig | None = None
         self._stage_settings: PipelineSettings | None = None
         self._payloads = open_payloads(self._shape)
@@ -92,24 +93,19 @@ class Gateway:
         self._metrics.add("baton_request_milliseconds", seen.seconds * 1000, **where)
 
     async def reconfigure(self, user_config: Any) -> None:
-        """Take new settings, checked as a whole before any stage sees its part.
+        """Take new settings, checked as a whole before any stage sees its part; refused ones leave the old in force.
 
-        At start wrong settings stop the replica; later ones are refused, logged and counted, and the old ones stay.
+        Raises :class:`ConfigError`, which stops the replica, where there are no old ones.
         """
-        try:
-            settings = PipelineSettings.parse(user_config, "settings")
-            gateway = settings.gateway(self._shape)
-            await self._configure_stages(settings)
-            await asyncio.to_thread(self._traces.configure, settings.traces)
-        except ConfigError as error:
-            if self._settings is None:
-                raise
-            refused("gateway", error, self._metrics)
-            return
-        if self._settings is None:
+        if await self._live.reconfigure(user_config):
             settle()
+
+    async def _take(self, user_config: Any) -> None:
+        settings = PipelineSettings.parse(user_config, "settings")
+        gateway = settings.gateway(self._shape)
+        await self._configure_stages(settings)
+        await asyncio.to_thread(self._traces.configure, settings.traces)
         self._settings = gateway
-        self._metrics.set("baton_config_version", config_version(user_config), deployment="gateway")
 
     async def _configure_stages(self, settings: PipelineSettings) -> None:
         """Configure all stages of this process or, when one refuses, none."""
@@ -134,6 +130,10 @@ class Gateway:
         traces = getattr(self, "_traces", None)
         if traces is not None:
             traces.close()
+
+
+def _lasting(settings: Any) -> Any:
+    return {**settings, "guardrail": lasting(settings.get("guardrail", {}))}
 
 
 def _finder(application: str) -> Callable[[], Any]:

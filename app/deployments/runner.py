@@ -19,7 +19,7 @@ from ray import serve
 
 from app.config.guardrail import GuardrailConfig
 from app.config.pipeline import BatchingShape
-from app.errors import ConfigError, InvalidRequest
+from app.errors import InvalidRequest
 from app.logs import logger
 from app.messages import Action, Finding, JudgeRequest, RetrievalQuery, Retrieved, Verdict
 from app.metrics import Metrics
@@ -87,12 +87,6 @@ def settle() -> None:
     """
     gc.collect()
     gc.freeze()
-
-
-def refused(deployment: str, error: ConfigError, metrics: Metrics) -> None:
-    """Say that a live configuration was refused and that the old one stays in force."""
-    log.error("%s: new settings refused, the old ones stay in force: %s", deployment, error)
-    metrics.add("baton_config_refused_total", deployment=deployment)
 
 
 class GuardrailRunner(StageRunner):

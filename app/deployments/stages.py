@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping
+from functools import partial
 from typing import Any
 
 from app.config.answers import AssemblerConfig, ModelWindow, PostprocessorConfig
@@ -12,10 +13,9 @@ from app.config.guardrail import GuardrailConfig
 from app.config.observing import TracesConfig
 from app.config.pipeline import PipelineShape, StageShape
 from app.config.retrieval import RetrieverConfig
-from app.config.version import config_version
 from app.deployments.known_errors import quieten
-from app.deployments.runner import GuardrailRunner, RetrieverRunner, StageRunner, refused, settle
-from app.errors import ConfigError
+from app.deployments.live_settings import LiveSettings, lasting
+from app.deployments.runner import GuardrailRunner, RetrieverRunner, StageRunner, settle
 from app.handoff import HandoffMeter
 from app.messages import RetrievalQuery, Retrieved
 from app.metrics import Metrics, RayMetrics
@@ -64,6 +64,17 @@ def open_payloads(shape: PipelineShape) -> Payloads | None:
     return Payloads(shape.handoff) if shape.handoff.path == "arena" else None
 
 
+def _split(settings: Any) -> tuple[Any, Any]:
+    """Return a stage's own settings and those of the key ``traces``, which all deployments have."""
+    own = dict(settings) if isinstance(settings, Mapping) else settings
+    return own, own.pop("traces", {}) if isinstance(own, dict) else {}
+
+
+def _lasting(name: str, settings: Any) -> Any:
+    own, traces = _split(settings)
+    return {**lasting(own), "traces": traces} if name == "guardrail" else settings
+
+
 class StageDeployment:
     """One stage as a Serve deployment: starts it, hands it settings and requests, counts what it is handed."""
 
@@ -71,35 +82,25 @@ class StageDeployment:
         quieten()
         self._name = name
         self._metrics = RayMetrics()
+        self._live = LiveSettings(name, self._configure, self._metrics, partial(_lasting, name))
         self._meter = HandoffMeter(self._metrics)
         self._traces = Traces(name)
         parsed = PipelineShape.parse(shape, "pipeline")
         self._payloads = Payloads(parsed.handoff)
         self._runner = build_runner(name, parsed, self._metrics, self._traces)
         await self._runner.start()
-        self._configured = False
 
     async def reconfigure(self, settings: Any) -> None:
-        """Take new settings (Serve's ``user_config``).
+        """Take new settings (Serve's ``user_config``); refused ones leave the old in force.
 
-        At start wrong settings stop the replica; later ones are refused, logged and counted, and the old ones stay.
+        Raises :class:`ConfigError`, which stops the replica, where there are no old ones.
         """
-        try:
-            await self._configure(settings)
-        except ConfigError as error:
-            if not self._configured:
-                raise
-            refused(self._name, error, self._metrics)
-        else:
-            self._metrics.set("baton_config_version", config_version(settings), deployment=self._name)
-        if not self._configured:
+        if await self._live.reconfigure(settings):
             settle()
-        self._configured = True
 
     async def _configure(self, settings: Any) -> None:
-        """Hand the stage its settings, without the key ``traces`` that all deployments have. Raises ConfigError."""
-        own = dict(settings) if isinstance(settings, Mapping) else settings
-        found = own.pop("traces", {}) if isinstance(own, dict) else {}
+        """Hand the stage its own settings, and the traces theirs. Raises ConfigError."""
+        own, found = _split(settings)
         traces = TracesConfig.parse(found, f"{self._name}.traces")
         await self._runner.configure(SETTINGS[self._name].parse(own, self._name))
         await asyncio.to_thread(self._traces.configure, traces)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import json
+from collections.abc import Callable, Collection
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -81,26 +82,51 @@ def load_classifier(rule: ClassifierRule, where: str) -> Classifier:
     """Load a classifier. Raises ConfigError naming the path, or the label that the model has not."""
     from transformers import AutoTokenizer
 
-    if rule.shared_weights and not Path(rule.path).is_dir():
-        raise ConfigError(f"{where}.sharedWeights needs a folder, and {bounded(rule.path)} is none", "guardrail")
+    _check_folder(rule, where)
     try:
         tokenizer = AutoTokenizer.from_pretrained(rule.path, local_files_only=True)
         held = _share_model(rule, where) if rule.shared_weights else None
         model = _load_model(rule) if held is None else held.module
     except (OSError, ValueError) as error:
-        reason = f"cannot load the classifier {bounded(rule.path)} ({type(error).__name__})"
-        raise ConfigError(f"{where}: {reason}; give a folder with a model and its tokenizer", "guardrail") from None
+        raise _unreadable(rule, where, error) from None
     known = {str(label): column for column, label in model.config.id2label.items()}
+    _check_labels(rule, known, where)
+    classifier = SequenceClassifier(model, tokenizer, rule, tuple(int(known[label]) for label in rule.labels))
+    if held is not None:
+        classifier.follow(held)
+    return classifier
+
+
+def check_rule(rule: ClassifierRule, where: str) -> None:
+    """Check what can be told without the weights; raises what :func:`load_classifier` does. Imports no library."""
+    _check_folder(rule, where)
+    if not Path(rule.path).is_dir():
+        return  # a hub id: the cache is the loader's to search
+    try:
+        labels = json.loads((Path(rule.path) / "config.json").read_text(encoding="utf-8")).get("id2label")
+    except (OSError, ValueError, AttributeError) as error:
+        raise _unreadable(rule, where, error) from None
+    if isinstance(labels, dict):
+        _check_labels(rule, [str(label) for label in labels.values()], where)
+
+
+def _check_folder(rule: ClassifierRule, where: str) -> None:
+    if rule.shared_weights and not Path(rule.path).is_dir():
+        raise ConfigError(f"{where}.sharedWeights needs a folder, and {bounded(rule.path)} is none", "guardrail")
+
+
+def _check_labels(rule: ClassifierRule, known: Collection[str], where: str) -> None:
     missing = [label for label in rule.labels if label not in known]
     if missing:
         raise ConfigError(
             f"{where}.labels: the classifier has no label {bounded(missing[0])}; it has {bounded(sorted(known), 200)}",
             "guardrail",
         )
-    classifier = SequenceClassifier(model, tokenizer, rule, tuple(int(known[label]) for label in rule.labels))
-    if held is not None:
-        classifier.follow(held)
-    return classifier
+
+
+def _unreadable(rule: ClassifierRule, where: str, error: Exception) -> ConfigError:
+    reason = f"cannot load the classifier {bounded(rule.path)} ({type(error).__name__})"
+    return ConfigError(f"{where}: {reason}; give a folder with a model and its tokenizer", "guardrail")
 
 
 def _load_model(rule: ClassifierRule) -> Any:

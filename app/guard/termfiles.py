@@ -9,7 +9,7 @@ from pathlib import Path
 from pydantic import ValidationError
 
 from app.config.base import describe
-from app.config.guardrail import TermRule, TermsFile
+from app.config.guardrail import GuardrailConfig, TermRule, TermsFile
 from app.errors import ConfigError, bounded
 
 
@@ -27,6 +27,15 @@ def read_terms(source: TermsFile, where: str) -> Iterator[TermRule]:
         yield from _json_rules(lines, source, where)
     elif terms := tuple(line.strip() for line in lines if line.strip() and not line.lstrip().startswith("#")):
         yield _rule({"terms": terms}, source, f"{where}: file {bounded(source.path)}")
+
+
+def with_terms_inside(settings: GuardrailConfig) -> GuardrailConfig:
+    """Return the same settings with the terms themselves in place of the files that hold them. Raises ConfigError."""
+    policies = {}
+    for name, policy in settings.policies.items():
+        read = [rule for number, file in enumerate(policy.terms_files) for rule in read_terms(file, f"{name}.{number}")]
+        policies[name] = policy.model_copy(update={"terms": (*policy.terms, *read), "terms_files": ()})
+    return settings.model_copy(update={"policies": policies})
 
 
 def _json_rules(lines: list[str], source: TermsFile, where: str) -> Iterator[TermRule]:
@@ -48,4 +57,4 @@ def _rule(raw: dict[str, object], source: TermsFile, place: str) -> TermRule:
     try:
         return TermRule.model_validate({**defaults, **raw})
     except ValidationError as error:
-        raise ConfigError(describe(error, place), "guardrail") from None
+        raise ConfigError(describe(error, f"{place}:"), "guardrail") from None

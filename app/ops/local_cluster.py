@@ -124,6 +124,15 @@ class LocalCluster:
         applications: dict[str, dict[str, Any]] = answer.json()["applications"]
         return applications
 
+    def collections(self) -> list[str] | None:
+        """Return the names of the collections that the gateway knows; None while it does not answer."""
+        try:
+            answer = httpx.get(f"{self.url}/v1/collections", timeout=10)
+            answer.raise_for_status()
+        except httpx.HTTPError:
+            return None
+        return [found["name"] for found in answer.json()["data"]]
+
     def watch(self, say: Callable[[str], None], stop: threading.Event) -> None:
         """Tell changes of status until asked to stop. Raises :class:`StageUnavailable` when the cluster is gone."""
         silent = 0

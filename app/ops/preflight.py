@@ -60,6 +60,8 @@ def _paths(config: LocalConfig) -> Iterator[tuple[str, str]]:
             yield f"pipeline.models.{name}.chatTemplate", window.chat_template
     if config.pipeline.embedder.kind != "fake":
         yield from _path("pipeline.embedder.source", config.pipeline.embedder.source)
+    if config.pipeline.store.secret_file is not None:
+        yield "pipeline.store.secretFile", config.pipeline.store.secret_file
     for name, policy in config.settings.guardrail.policies.items():
         for place, file in enumerate(policy.terms_files):
             yield f"settings.guardrail.policies.{name}.termsFiles[{place}].path", file.path

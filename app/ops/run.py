@@ -20,7 +20,7 @@ from types import FrameType
 from app.config.local import ROOT, LocalConfig, MachineConfig, load
 from app.config.serve import PIPELINE
 from app.errors import BatonError, ConfigError
-from app.ops import preflight
+from app.ops import config_checks, preflight
 from app.ops.local_cluster import LocalCluster
 from app.ops.warm_up import warm_up
 
@@ -49,9 +49,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
         preflight.check(config.machine, options.data)
         preflight.check_collections(config.collections)
         preflight.check_files(config, prepared_models(options.data))
+        config_checks.check_config(config)
     except ConfigError as error:
         print(f"baton: {error}", file=sys.stderr)
         return 2
+    known = config_checks.collections_on_disk(config.pipeline.store)
+    for line in () if known is None else config_checks.missing_collections(config, known):
+        progress.say(line)
     try:
         return _serve(config, options, progress, stop)
     except BatonError as error:

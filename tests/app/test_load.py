@@ -4,6 +4,8 @@ import asyncio
 import collections
 import http.client
 import json
+import os
+import signal
 import socket
 import subprocess
 import sys
@@ -128,7 +130,7 @@ def pids(baton):
     """Process ids of all replicas, by deployment."""
     details = httpx.get(f"http://127.0.0.1:{baton.dashboard_port}/api/serve/applications/").json()["applications"]
     return {
-        (app, name): sorted(replica["pid"] for replica in deployment["replicas"])
+        (app, name): sorted(replica["pid"] for replica in deployment["replicas"] if replica.get("pid"))
         for app, found in details.items()
         for name, deployment in found["deployments"].items()
     }
@@ -153,6 +155,38 @@ def test_terms_change_live_and_a_refused_configuration_changes_nothing(baton):
     baton.deploy()
     baton.wait_for(lambda: baton.chat("zyzzyva").status_code == 200, 20, "the old terms are back")
     assert pids(baton) == before
+
+
+@pytest.mark.timeout(300)
+def test_a_gateway_that_restarts_while_its_settings_are_refused_takes_the_last_accepted_ones(baton):
+    def with_term(raw):
+        raw["settings"]["guardrail"]["policies"]["default"]["terms"].append({"terms": ["zyzzyva"]})
+
+    def with_faulty_pattern(raw):
+        raw["settings"]["guardrail"]["policies"]["default"]["patterns"] = [{"name": "p", "pattern": "("}]
+
+    def gateway():
+        return pids(baton)["pipeline", "gateway"]
+
+    baton.deploy(with_term)
+    baton.wait_for(lambda: baton.chat("zyzzyva").status_code == 400, 20, "the new term is in force")
+    baton.deploy(with_faulty_pattern)
+    (old,) = gateway()
+    os.kill(old, signal.SIGKILL)
+    baton.wait_for(lambda: gateway() not in ([], [old]), 120, "another gateway starts")
+    baton.wait_for(lambda: _status(baton, "zyzzyva") == 400, 60, "it has the settings that were accepted last")
+    assert baton.chat("hello").status_code == 200
+    (new,) = gateway()
+    baton.deploy()
+    baton.wait_for(lambda: baton.chat("zyzzyva").status_code == 200, 20, "the old terms are back")
+    assert gateway() == [new]
+
+
+def _status(baton, text):
+    try:
+        return baton.chat(text).status_code
+    except httpx.TransportError:
+        return None
 
 
 def placed(placement):

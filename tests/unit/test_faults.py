@@ -9,12 +9,16 @@ from app.api.application import build_api
 from app.config.base import Config
 from app.config.embedder import EmbedderConfig
 from app.config.gateway import GatewayConfig
+from app.config.guardrail import TermRule
 from app.config.local import LocalConfig
 from app.config.pipeline import PipelineShape
 from app.errors import ConfigError
 from app.faults import sentence_of
 
-LIBRARY = re.compile(r"should|discriminator|pattern|\^|Value error|valid (string|integer|dict)|required|instance of")
+LIBRARY = re.compile(
+    r"should|Extra inputs|permitted|discriminator|pattern|\^|Value error|valid (string|integer|dict)|required"
+    r"|instance of"
+)
 
 
 def models(root=BaseModel):
@@ -52,7 +56,7 @@ def test_every_pattern_of_a_model_has_words():
         (EmbedderConfig, {"source": "a/b", "threads": 1.5}, "x.threads: must be a whole number (got 1.5)"),
         (EmbedderConfig, {"source": "a/b", "threads": 0}, "x.threads: must be greater than or equal to 1 (got 0)"),
         (EmbedderConfig, {"source": "a/b", "thread": 1}, "x.thread: there is no such key"),
-        (EmbedderConfig, [], "x: must be an object (got [])"),
+        (EmbedderConfig, [], "x: must be an object"),
         (EmbedderConfig, {}, "x: set source to the folder"),
         (GatewayConfig, {"profiles": {"no name!": {"model": "m"}}}, "x.profiles.no name!: must be 1 to 63 letters"),
         (
@@ -68,3 +72,24 @@ def test_a_configuration_is_refused_in_our_words(model: type[Config], raw, sente
         model.parse(raw, "x")
     assert sentence in caught.value.message
     assert not LIBRARY.search(caught.value.message)
+
+
+@pytest.mark.parametrize(
+    ("terms", "sentence"),
+    [
+        ([""], "x.terms.0: must have at least 1 character (got '')"),
+        ([5], "x.terms.0: must be text (got 5)"),
+        ([], "x.terms: must have at least 1 item, not 0"),
+        ("bomb", "x.terms: must be a list (got 'bomb')"),
+    ],
+)
+def test_a_fault_is_told_once_and_only_single_values_are_echoed(terms, sentence):
+    with pytest.raises(ConfigError) as caught:
+        TermRule.parse({"terms": terms}, "x")
+    assert caught.value.message == sentence
+
+
+def test_a_file_and_the_key_in_it_are_told_apart():
+    with pytest.raises(ConfigError) as caught:
+        TermRule.parse({"terms": ["a"], "acton": "block"}, "terms.jsonl, line 3:")
+    assert caught.value.message == "terms.jsonl, line 3: acton: there is no such key"

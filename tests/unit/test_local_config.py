@@ -82,7 +82,30 @@ def test_the_capacity_of_a_model_follows_from_its_options_unless_it_is_set(tmp_p
     [
         (lambda raw: raw["machine"].update(prot=1), "machine.prot"),
         (lambda raw: raw["settings"]["profiles"]["default"].update(model="huge"), "huge"),
-        (lambda raw: raw["pipeline"]["models"]["smollm2"].update(application="nowhere"), "nowhere"),
+        (
+            lambda raw: raw["pipeline"]["models"]["smollm2"].update(application="nowhere"),
+            r"local\.yaml: pipeline\.models\.smollm2\.application names 'nowhere', not among models$",
+        ),
+        (
+            lambda raw: raw["models"][0].update(application="pipeline"),
+            r"models\.0\.application is 'pipeline', the name of the pipeline: choose another one$",
+        ),
+        (
+            lambda raw: raw["models"].append(raw["models"][0]),
+            r"models\.1\.application is 'model-smollm2', the name of models\.0: choose another one$",
+        ),
+        (
+            lambda raw: raw["settings"].update(limits={"maxTopK": 65}),
+            r"limits\.maxTopK is 65, over retriever\.maxTopK of 64",
+        ),
+        (
+            lambda raw: raw["settings"].update(profiles={}),
+            r"local\.yaml: settings\.profiles: must have at least 1 item, not 0$",
+        ),
+        (
+            lambda raw: raw["settings"]["profiles"]["plain"].update(policy="strict"),
+            r"local\.yaml: settings: profiles\.plain\.policy names 'strict', which guardrail\.policies lacks$",
+        ),
         (lambda raw: raw["pipeline"]["stages"]["assembler"].update(options={"num_replicas": 2}), "placement"),
         (
             lambda raw: raw["pipeline"]["stages"]["retriever"].update(options={"max_queued_requests": 1}),
@@ -152,7 +175,7 @@ def test_braces_in_texts_and_merged_keys_are_no_mistakes(tmp_path):
     policy["patterns"] = [{"name": "han", "pattern": r"\p{Han}{3}"}]
     path = tmp_path / "local.yaml"
     path.write_text(yaml.safe_dump(raw) + "x:\n  <<: {port: 1}\n  port: 2\n")
-    with pytest.raises(ConfigError, match=r"local\.yaml\.x"):
+    with pytest.raises(ConfigError, match=r"local\.yaml: x: there is no such key"):
         load(path, tmp_path)
     path.write_text(yaml.safe_dump(raw))
     config = load(path, tmp_path)
@@ -187,7 +210,8 @@ def test_options_of_deployments_are_overrides_that_change_in_place(tmp_path):
         ({"autoscaling_config": {"metrics_interval_s": 1}}, "RAY_SERVE_HANDLE_AUTOSCALING_METRIC_PUSH_INTERVAL_S"),
         ({"num_replica": 2}, "num_replica"),
         ({"num_replicas": 1, "autoscaling_config": {}}, "exclude each other"),
-        ({"ray_actor_options": {"num_cpu": 1}}, "ray_actor_options.num_cpu"),
+        ({"ray_actor_options": {"num_cpu": 1}}, "options: ray_actor_options.num_cpu: there is no such key"),
+        ({"ray_actor_option": {"num_cpus": 1}}, "options: ray_actor_option: there is no such key"),
     ],
 )
 def test_options_that_ray_would_drop_are_refused(options, words):

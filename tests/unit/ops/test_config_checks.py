@@ -1,0 +1,210 @@
+"""What the pipeline would refuse, or could never start, `make run` and `make apply` refuse before they send it."""
+
+import http.server
+import json
+import re
+import signal
+import sys
+import threading
+from _thread import interrupt_main
+
+import pytest
+import yaml
+
+from app.config.local import ROOT, load
+from app.ops import apply, config_checks, run
+
+LOCAL = ROOT / "config" / "local.yaml"
+
+
+@pytest.fixture(autouse=True)
+def _signals():
+    """Give back the handlers of this process, which `make run` replaces."""
+    before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+    yield
+    for number, handler in before.items():
+        signal.signal(number, handler)
+
+
+def written(folder, change):
+    """Return the path of the shipped configuration, changed by ``change(raw)``; its models are there."""
+    for model in run.prepared_models(folder):
+        model.mkdir(parents=True, exist_ok=True)
+    raw = yaml.safe_load(LOCAL.read_text())
+    change(raw)
+    path = folder / "local.yaml"
+    path.write_text(yaml.safe_dump(raw))
+    return path
+
+
+def policy(raw):
+    return raw["settings"]["guardrail"]["policies"]["default"]
+
+
+def stage(name, **options):
+    return lambda raw: raw["pipeline"]["stages"].update({name: {"placement": "deployment", "options": options}})
+
+
+def classifier(folder, labels):
+    (folder / "classifier").mkdir()
+    (folder / "classifier" / "config.json").write_text(json.dumps({"id2label": {"0": "good", "1": "bad"}}))
+    return {"path": str(folder / "classifier"), "labels": labels}
+
+
+REFUSALS = {
+    "pattern": (
+        lambda raw, _: policy(raw).update(patterns=[{"name": "p", "pattern": "("}]),
+        r"guardrail\.policies\.default\.patterns\.p: the pattern '\(' does not compile",
+    ),
+    "folder of terms": (
+        lambda raw, folder: policy(raw).update(termsFiles=[str(folder)]),
+        r"guardrail\.policies\.default\.termsFiles\.0: cannot read the terms file .*: Is a directory",
+    ),
+    "binary terms": (
+        lambda raw, folder: policy(raw).update(termsFiles=[str(folder / "binary")]),
+        r"termsFiles\.0: cannot read the terms file .*: it is not UTF-8",
+    ),
+    "lines of terms": (
+        lambda raw, folder: policy(raw).update(termsFiles=[str(folder / "terms.jsonl")]),
+        r"termsFiles\.0: file .*, line 2: acton: there is no such key",
+    ),
+    "label": (
+        lambda raw, folder: policy(raw).update(classifier=classifier(folder, ["ugly"])),
+        r"classifier\.labels: the classifier has no label 'ugly'; it has \['bad', 'good'\]",
+    ),
+    "classifier": (
+        lambda raw, folder: policy(raw).update(classifier={"path": str(folder), "labels": ["bad"]}),
+        r"default\.classifier: cannot load the classifier .* \(FileNotFoundError\); give a folder with a model",
+    ),
+    "secret": (
+        lambda raw, _: raw["pipeline"]["store"].update(secretFile="/nowhere/secret"),
+        r"pipeline\.store\.secretFile names '/nowhere/secret', which does not exist",
+    ),
+    "packages": (
+        lambda raw, _: raw["pipeline"].update(store={"kind": "qdrant", "uri": "http://127.0.0.1:6333"}),
+        r"store\.kind: qdrant needs packages that are not installed: run `uv sync --inexact --extra qdrant`",
+    ),
+    "store in a file": (
+        lambda raw, folder: raw["pipeline"]["store"].update(uri=str(folder / "binary" / "index")),
+        r"pipeline\.store\.uri names .*, where nothing can be written \(Not a directory\)",
+    ),
+    "store that cannot be made": (
+        lambda raw, _: raw["pipeline"]["store"].update(uri="/proc/baton/index"),
+        r"pipeline\.store\.uri names '/proc/baton/index', where nothing can be written \(.+\): name a folder",
+    ),
+    "CPUs of a stage": (
+        lambda raw, _: stage("retriever", ray_actor_options={"num_cpus": 500})(raw),
+        r"A replica of pipeline\.stages\.retriever asks for 500 CPUs \(num_cpus\), and this machine offers 8 ",
+    ),
+    "CPUs of the gateway": (
+        lambda raw, _: raw["pipeline"]["stages"]["gateway"]["options"]["ray_actor_options"].update(num_cpus=9),
+        r"A replica of pipeline\.stages\.gateway asks for 9 CPUs",
+    ),
+    "CPUs of a model": (
+        lambda raw, _: raw["models"][0]["engine"]["placement_group_config"].update(bundles=[{"CPU": 6}, {"CPU": 6}]),
+        r"A replica of models\.0 asks for 12 CPUs",
+    ),
+    "CPUs together": (
+        lambda raw, _: stage("retriever", num_replicas=7)(raw),
+        r"ask for 9 CPUs together \(.*pipeline\.stages\.retriever 7, .*models\.0 1\), and this machine offers 8 ",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", REFUSALS)
+@pytest.mark.parametrize("program", [run, apply])
+def test_what_cannot_work_is_refused_before_it_is_sent(program, case, tmp_path, capsys, monkeypatch):
+    monkeypatch.setitem(sys.modules, "qdrant_client", None)
+    monkeypatch.setattr("app.ops.preflight.check", lambda machine, data: None)  # ports and memory of this machine
+    (tmp_path / "binary").write_bytes(b"\xff\xfe\x00\x80")
+    (tmp_path / "terms.jsonl").write_text('{"term": "bomb"}\n{"term": "mine", "acton": "flag"}\n')
+    change, sentence = REFUSALS[case]
+    path = written(tmp_path, lambda raw: change(raw, tmp_path))
+    assert program.main(["--config", str(path), "--data", str(tmp_path)]) == 2
+    told = capsys.readouterr().err
+    assert re.search(sentence, told), told
+    assert told.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda raw: None,
+        lambda raw: raw["pipeline"].update(store={"kind": "lancedb", "uri": "s3://bucket/index"}),
+        stage("retriever", ray_actor_options={"num_cpus": 0}, num_replicas=50),
+        stage("postprocessor", autoscaling_config={"min_replicas": 0, "max_replicas": 50}),
+        lambda raw: raw["models"][0]["options"].update(ray_actor_options={"num_cpus": 8}) or all_free(raw),
+    ],
+)
+def test_what_fits_is_left_alone(change, tmp_path):
+    config = load(written(tmp_path, change), tmp_path)
+    config_checks.check_config(config)
+    assert not (tmp_path / "index").exists()
+
+
+def all_free(raw):
+    for name in ("gateway", "retriever", "postprocessor"):
+        raw["pipeline"]["stages"][name]["options"] = {"ray_actor_options": {"num_cpus": 0}}
+
+
+def test_a_collection_that_nobody_has_indexed_is_a_warning(tmp_path):
+    def change(raw):
+        for name, collections in {"plain": ["nosuch", "docs"], "shopping": ["notes"]}.items():
+            raw["settings"]["profiles"][name]["retrieval"] = {"collections": collections}
+
+    config = load(written(tmp_path, change), tmp_path)
+    assert config_checks.collections_on_disk(config.pipeline.store) == []
+    (tmp_path / "index" / "notes.lance").mkdir(parents=True)
+    known = config_checks.collections_on_disk(config.pipeline.store)
+    (line,) = config_checks.missing_collections(config, known)
+    assert line == (
+        "warning: settings.profiles.plain.retrieval.collections names 'nosuch', which is not there: "
+        "questions get 404 until it is indexed"
+    )
+    elsewhere = config.pipeline.store.model_copy(update={"uri": "s3://bucket/index"})
+    assert config_checks.collections_on_disk(elsewhere) is None
+
+
+class Dashboard(http.server.BaseHTTPRequestHandler):
+    """Takes any configuration, is busy with it for ever, and lets somebody press Ctrl-C meanwhile."""
+
+    sent = threading.Event()
+
+    def do_GET(self):
+        known = {"object": "list", "data": [{"name": "docs"}]}
+        busy = {"applications": {"pipeline": {"status": "DEPLOYING", "message": ""}}}
+        self._reply(known if self.path == "/v1/collections" else busy)
+        if self.sent.is_set():
+            self.sent.clear()
+            interrupt_main()
+
+    def do_PUT(self):
+        self.rfile.read(int(self.headers["Content-Length"]))
+        self.sent.set()
+        self._reply({})
+
+    def _reply(self, value):
+        body = json.dumps(value).encode()
+        self.send_response(200)
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, *args):
+        pass
+
+
+def test_ctrl_c_ends_apply_in_one_line(tmp_path, capsys):
+    path = written(tmp_path, lambda raw: raw["settings"]["profiles"]["shopping"]["retrieval"].update(collections=["x"]))
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Dashboard) as server:
+        threading.Thread(target=server.serve_forever).start()
+        port = str(server.server_port)
+        options = ["--config", str(path), "--data", str(tmp_path), "--dashboard-port", port, "--port", port]
+        try:
+            code = apply.main([*options, "--metrics-port", "1"])
+        finally:
+            server.shutdown()
+    said = capsys.readouterr()
+    assert code == 130
+    assert said.err == "baton: interrupted; what was sent already stays sent, and comes into force.\n"
+    assert "shopping.retrieval.collections names 'x', which is not there" in said.out
