@@ -23,10 +23,12 @@ _HERE = -1
 
 
 def session_began() -> float:
-    """Return when the raylet that started this replica began, in seconds since the epoch (a second more or less)."""
-    boot = next(
-        int(line.split()[1]) for line in (_PROCESSES / "stat").read_text().splitlines() if line.startswith("btime ")
-    )
+    """Return when the raylet that started this replica began, in seconds since the epoch (a second more or less).
+
+    Later than now where the kernel does not tell when it booted: nothing is then removed.
+    """
+    lines = (_PROCESSES / "stat").read_text().splitlines()
+    boot = next((int(line.split()[1]) for line in lines if line.startswith("btime ")), time.time())
     # The second field is a name in parentheses, which may hold anything.
     fields = (_PROCESSES / str(os.getppid()) / "stat").read_text().rpartition(")")[2].split()
     return boot + int(fields[19]) / os.sysconf("SC_CLK_TCK")
@@ -67,7 +69,7 @@ def _orphans(since: float, folder: Path) -> dict[str, float]:
 
 def _files(since: float, folder: Path) -> dict[str, os.stat_result]:
     found: dict[str, os.stat_result] = {}
-    for path in folder.iterdir():
+    for path in folder.glob("*"):
         if not path.name.startswith(_PREFIXES):
             continue
         try:
