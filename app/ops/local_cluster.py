@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import threading
 import time
@@ -25,7 +26,7 @@ _POLL_SECONDS = 0.5
 _WATCH_SECONDS = 5.0
 _SILENCES = 6
 #: How long Serve may take to stop in order, and then Ray's processes to end, before they are killed.
-_SERVE_STOP_SECONDS = 12.0
+_SERVE_STOP_SECONDS = 10.0
 _RAY_STOP_SECONDS = 3.0
 
 #: Environment of every Ray process. Set before Ray is imported: most of it is read at import.
@@ -51,6 +52,8 @@ class LocalCluster:
         self._ailing: set[str] = set()
         self._sessions = RaySessions()
         self._began: float | None = None
+        self.broken_off = False
+        """Whether the start of Ray was interrupted, so that this process cannot use Ray any more."""
 
     @property
     def url(self) -> str:
@@ -75,6 +78,9 @@ class LocalCluster:
         try:
             with self._sessions.around_start():
                 self._init(ray)
+        except KeyboardInterrupt:
+            self.broken_off = True
+            raise
         except Exception as error:
             raise StageUnavailable(f"Ray did not start ({type(error).__name__}): {error}") from error
 
@@ -203,18 +209,23 @@ class LocalCluster:
         """
         if self._began is None:
             return
+        try:
+            if not self.broken_off:
+                self._stop_in_order()
+        finally:
+            self._sessions.end(0.0 if self.broken_off else _RAY_STOP_SECONDS)
+            remove_orphans()  # shared memory of replicas that had to be killed
+            shared_memory.remove_orphans(self._began, patience=shared_memory.YOUNG_SECONDS + 1)
+
+    def _stop_in_order(self) -> None:
         import ray
         from ray import serve
 
-        try:
-            if ray.is_initialized():
-                with suppress(Exception):  # half started, it may refuse; what follows ends it all the same
-                    until_stopped(serve.shutdown, threading.Event(), _SERVE_STOP_SECONDS)
-                ray.shutdown()
-        finally:
-            self._sessions.end(_RAY_STOP_SECONDS)
-            remove_orphans()  # shared memory of replicas that had to be killed
-            shared_memory.remove_orphans(self._began, patience=shared_memory.YOUNG_SECONDS + 1)
+        if ray.is_initialized():
+            logging.getLogger("ray.serve").setLevel(logging.WARNING)  # where nothing runs yet it says so
+            with suppress(Exception):  # half started, it may refuse; what follows ends it all the same
+                until_stopped(serve.shutdown, threading.Event(), _SERVE_STOP_SECONDS)
+            ray.shutdown()
 
     def kill(self) -> None:
         """Kill every process of the cluster, now."""

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 _POLL_SECONDS = 0.1
+_KILL_SECONDS = 5.0
 
 
 class RaySessions:
@@ -49,7 +50,7 @@ class RaySessions:
         while self._alive() and time.monotonic() < end:
             time.sleep(_POLL_SECONDS)
         # Killed ones take a moment to give back what they map.
-        end = time.monotonic() + patience
+        end = time.monotonic() + _KILL_SECONDS
         while self.kill() and time.monotonic() < end:
             time.sleep(_POLL_SECONDS)
 

@@ -8,6 +8,7 @@ everything on Ctrl-C.
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 import threading
 import time
@@ -51,12 +52,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except ConfigError as error:
         print(f"baton: {error}", file=sys.stderr)
         return 2
+    cluster = LocalCluster(config, options.data)
+    signals.last = cluster.kill
     try:
-        _serve(config, options, progress, signals)
+        _serve(cluster, config, options, progress, signals)
     except BatonError as error:
         print(f"baton: {error}", file=sys.stderr)
         return 1
     progress.say("stopped")
+    if cluster.broken_off:
+        os._exit(0)  # what Ray does at an ordinary exit would wait for processes that are gone
     return 0
 
 
@@ -79,19 +84,22 @@ def read_config(options: argparse.Namespace) -> LocalConfig:
     return config.model_copy(update={"machine": machine})
 
 
-def _serve(config: LocalConfig, options: argparse.Namespace, progress: Progress, signals: Signals) -> None:
+def _serve(
+    cluster: LocalCluster, config: LocalConfig, options: argparse.Namespace, progress: Progress, signals: Signals
+) -> None:
     """Start, serve and stop. Raises :class:`BatonError` for what went wrong before anybody asked to stop."""
     stop = signals.stop
-    cluster = LocalCluster(config, options.data)
-    signals.last = cluster.kill
     try:
         until_stopped(lambda: _prepare_models(options.data, progress), stop)
         if not stop.is_set():
             progress.say("starting Ray")
-            cluster.start()
+            with signals.breaking():
+                cluster.start()
             signals.catch()
             _deploy(cluster, config, progress, stop)
         cluster.watch(progress.say, stop)
+    except KeyboardInterrupt:
+        pass  # of Ray's start
     except BatonError:
         if not stop.is_set():
             raise

@@ -5,7 +5,8 @@ from __future__ import annotations
 import os
 import signal
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from types import FrameType
 from typing import TypeVar
 
@@ -25,11 +26,23 @@ class Signals:
         self.last: Callable[[], object] = lambda: None
         self._tell = tell
         self._asked = False
+        self._breaks = False
 
     def catch(self) -> None:
         """Take over the signals, now and again after something else took them (Ray takes SIGTERM)."""
         signal.signal(signal.SIGINT, self._handle)
         signal.signal(signal.SIGTERM, self._handle)
+
+    @contextmanager
+    def breaking(self) -> Iterator[None]:
+        """Let the first signal raise ``KeyboardInterrupt`` as well, in a block that cannot look at ``stop``."""
+        self._breaks = True
+        try:
+            if self._asked:
+                raise KeyboardInterrupt
+            yield
+        finally:
+            self._breaks = False
 
     def _handle(self, number: int, frame: FrameType | None) -> None:
         if self._asked:
@@ -38,6 +51,8 @@ class Signals:
         self._asked = True
         # In a thread: what the signal interrupts may hold the lock of the event or of the output.
         threading.Thread(target=self._ask).start()
+        if self._breaks:
+            raise KeyboardInterrupt
 
     def _ask(self) -> None:
         try:

@@ -38,6 +38,29 @@ def test_the_first_signal_asks_and_the_second_one_ends(first):
     assert process.returncode == 130
 
 
+BREAKING = """
+import threading, time
+from app.ops.stopping import Signals
+signals = Signals(threading.Event(), lambda: print("stopping", flush=True))
+signals.catch()
+try:
+    with signals.breaking():
+        print("ready", flush=True)
+        time.sleep(60)
+except KeyboardInterrupt:
+    assert signals.stop.wait(10)
+    print("broken off", flush=True)
+"""
+
+
+def test_a_signal_breaks_off_what_cannot_be_asked():
+    process = subprocess.Popen([sys.executable, "-c", BREAKING], cwd=ROOT, stdout=subprocess.PIPE, text=True)
+    assert process.stdout.readline() == "ready\n"
+    process.send_signal(signal.SIGINT)
+    assert process.communicate(timeout=30)[0] == "stopping\nbroken off\n"
+    assert process.returncode == 0
+
+
 def test_work_that_ends_gives_its_result_or_its_error():
     assert until_stopped(lambda: 42, threading.Event()) == 42
     with pytest.raises(ZeroDivisionError):
