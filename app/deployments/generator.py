@@ -16,16 +16,18 @@ from ray.llm._internal.serve.core.protocol import RawRequestInfo
 from ray.serve.llm.deployment import LLMServer
 from ray.serve.llm.openai_api_models import ChatCompletionRequest, CompletionRequest
 
-from app.deployments.shared_memory import remove_orphans, segments
+from app.deployments.shared_memory import remove_orphans, session_began
 
 
 class GeneratorServer(LLMServer):  # type: ignore[misc]
     """Adds one streaming method to the stock server; everything else stays as it is."""
 
     async def start(self) -> None:
-        """Start the engine, remembering which shared-memory segments were there before."""
-        self._segments_before = segments()
+        """Start the engine, without what an engine that was killed left in shared memory."""
+        self._session_began = session_began()
+        await asyncio.to_thread(remove_orphans, self._session_began)  # room for the new engine
         await super().start()
+        await asyncio.to_thread(remove_orphans, self._session_began)  # of processes that were still ending before
 
     async def _start_engine(self) -> None:
         # The stock method also starts an actor that reports usage: one more process with all of the engine's imports,
@@ -41,7 +43,7 @@ class GeneratorServer(LLMServer):  # type: ignore[misc]
         client = getattr(getattr(self, "engine", None), "_engine_client", None)
         if client is not None:
             await asyncio.to_thread(client.shutdown)
-            remove_orphans(self._segments_before)
+            await asyncio.to_thread(remove_orphans, self._session_began)
 
     async def generate(
         self, kind: str, body: dict[str, Any], trace: dict[str, str] | None = None

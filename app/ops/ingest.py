@@ -9,6 +9,7 @@ from __future__ import annotations
 import argparse
 import os
 import sys
+import threading
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
@@ -27,19 +28,23 @@ _BATCH = 64
 _BATCH_CHARS = 256 * 1024
 _REPORT_SECONDS = 2.0
 _SHOWN_BAD_ROWS = 50
+_STOPPED = 130
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the command; returns its exit code."""
+def main(arguments: Sequence[str] | None = None, stop: threading.Event | None = None) -> int:
+    """Run the command; returns its exit code. Once ``stop`` is set nothing more is sent or told."""
+    stop = stop or threading.Event()
     parser = _parser()
     options = parser.parse_args(arguments)
     _check_usage(parser, options)
     try:
-        return _run(options)
+        return _run(options, stop)
     except KeyboardInterrupt:
         print("stopped: what is stored stays, run the same command again to go on", file=sys.stderr)
-        return 130
+        return _STOPPED
     except BatonError as error:
+        if stop.is_set():
+            return _STOPPED
         print(f"ingest: {error.message}", file=sys.stderr)
         return 3
 
@@ -115,7 +120,7 @@ def _check_usage(parser: argparse.ArgumentParser, options: argparse.Namespace) -
             parser.error(f"{path} does not exist")
 
 
-def _run(options: argparse.Namespace) -> int:
+def _run(options: argparse.Namespace, stop: threading.Event) -> int:
     target = _target(options)
     try:
         if options.list:
@@ -126,7 +131,7 @@ def _run(options: argparse.Namespace) -> int:
             target.create(options.collection)
             print(f"{options.collection}: ready")
             return 0
-        return _ingest(target, options)
+        return _ingest(target, options, stop)
     finally:
         target.close()
 
@@ -177,10 +182,12 @@ def _api_key(variable: str | None) -> str | None:
 # --- the work -------------------------------------------------------------------------------------------------------
 
 
-def _ingest(target: Target, options: argparse.Namespace) -> int:
+def _ingest(target: Target, options: argparse.Namespace, stop: threading.Event) -> int:
     progress = Progress(options.collection, count_documents(options.files))
     kept = Sieve(progress)
     for batch in batches(kept.pass_on(read_documents(options.files)), options.batch):
+        if stop.is_set():
+            return _STOPPED
         progress.add(target.send(options.collection, batch))
     progress.finish()
     if options.delete_missing and isinstance(target, StoreTarget):

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import threading
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -15,11 +17,17 @@ from app.arena import remove_orphans
 from app.config.environment import COMMON
 from app.config.local import ROOT, LocalConfig, serve_config
 from app.config.serve import PIPELINE
+from app.deployments import shared_memory
 from app.errors import ConfigError, StageUnavailable
+from app.ops.ray_sessions import RaySessions
+from app.ops.stopping import until_stopped
 
 _POLL_SECONDS = 0.5
 _WATCH_SECONDS = 5.0
 _SILENCES = 6
+#: How long Serve may take to stop in order, and then Ray's processes to end, before they are killed.
+_SERVE_STOP_SECONDS = 10.0
+_RAY_STOP_SECONDS = 3.0
 
 #: Environment of every Ray process. Set before Ray is imported: most of it is read at import.
 ENVIRONMENT = {
@@ -41,6 +49,11 @@ class LocalCluster:
         self._config = config
         self._data = data
         self._said: dict[str, str] = {}
+        self._ailing: set[str] = set()
+        self._sessions = RaySessions()
+        self._began: float | None = None
+        self.broken_off = False
+        """Whether the start of Ray was interrupted, so that this process cannot use Ray any more."""
 
     @property
     def url(self) -> str:
@@ -61,8 +74,13 @@ class LocalCluster:
         os.environ["PYTHONPATH"] = os.pathsep.join(place for place in places if place)
         import ray
 
+        self._began = time.time()
         try:
-            self._init(ray)
+            with self._sessions.around_start():
+                self._init(ray)
+        except KeyboardInterrupt:
+            self.broken_off = True
+            raise
         except Exception as error:
             raise StageUnavailable(f"Ray did not start ({type(error).__name__}): {error}") from error
 
@@ -93,29 +111,34 @@ class LocalCluster:
         whole = serve_config(self._config)
         end = self._end()
         models = [application for application in whole["applications"] if application["name"] != PIPELINE]
-        self._put(whole | {"applications": models})
+        self._put(whole | {"applications": models}, stop)
         while time.monotonic() < end:
-            found = self.statuses()
+            found = self.statuses(stop)
             self._tell(found, say)
             if stop.is_set() or all(_has_replica(found.get(application["name"], {})) for application in models):
                 break
             stop.wait(_POLL_SECONDS)
         if not stop.is_set():
-            self._put(whole)
+            self._put(whole, stop)
 
     def _end(self) -> float:
         return time.monotonic() + self._config.machine.start_timeout_seconds
 
-    def _put(self, configuration: dict[str, Any]) -> None:
+    def _put(self, configuration: dict[str, Any], stop: threading.Event | None = None) -> None:
+        def put() -> httpx.Response:
+            return httpx.put(self._applications, json=configuration, timeout=120)
+
         try:
-            answer = httpx.put(self._applications, json=configuration, timeout=120)
+            answer = until_stopped(put, stop) if stop else put()
         except httpx.HTTPError as error:
             raise StageUnavailable(f"Serve did not take the configuration ({type(error).__name__}).") from None
-        if answer.status_code != 200:
+        if answer is not None and answer.status_code != 200:
             raise ConfigError(f"Serve refused the configuration: {answer.text[:500]}")
 
-    def statuses(self) -> dict[str, dict[str, Any]]:
-        """Return Serve's view of each application; nothing while Serve does not answer."""
+    def statuses(self, stop: threading.Event | None = None) -> dict[str, dict[str, Any]]:
+        """Return Serve's view of each application; nothing while Serve does not answer, or once ``stop`` is set."""
+        if stop is not None:
+            return until_stopped(self.statuses, stop) or {}
         try:
             answer = httpx.get(self._applications, timeout=30)
             answer.raise_for_status()
@@ -137,7 +160,9 @@ class LocalCluster:
         """Tell changes of status until asked to stop. Raises :class:`StageUnavailable` when the cluster is gone."""
         silent = 0
         while not stop.wait(_WATCH_SECONDS):
-            found = self.statuses()
+            found = self.statuses(stop)
+            if stop.is_set():
+                return
             silent = 0 if found else silent + 1
             if silent == _SILENCES:
                 raise StageUnavailable("The Ray cluster does not answer any more; its logs are under /tmp/ray.")
@@ -151,7 +176,7 @@ class LocalCluster:
         wanted = {only} if only else {application["name"] for application in serve_config(self._config)["applications"]}
         end = self._end()
         while not stop.is_set():
-            found = self.statuses()
+            found = self.statuses(stop)
             self._tell(found, say)
             if all(found.get(name, {}).get("status") == "RUNNING" for name in wanted):
                 return
@@ -167,24 +192,53 @@ class LocalCluster:
     def _tell(self, found: dict[str, dict[str, Any]], say: Callable[[str], None], *, fatal: bool = True) -> None:
         for name, application in found.items():
             status = application["status"]
-            failed = status == "DEPLOY_FAILED"
-            if failed and fatal:
+            if status == "DEPLOY_FAILED" and fatal:
                 raise ConfigError(f"The application {name} did not start: {_reason(application)}")
             if self._said.get(name) != status:
                 self._said[name] = status
-                say(f"application {name}: {status.lower()}{': ' + _reason(application) if failed else ''}")
+                say(f"application {name}: {self._news(name, application)}")
+
+    def _news(self, name: str, application: dict[str, Any]) -> str:
+        """Return the status, why where it is a bad one, and whether a bad one is over."""
+        status = str(application["status"])
+        if status == "DEPLOY_FAILED":
+            return f"{status.lower()}: {_reason(application)}"
+        if status == "UNHEALTHY":
+            self._ailing.add(name)
+            return f"{status.lower()}: {_ailment(application)}"
+        if status == "RUNNING" and name in self._ailing:
+            self._ailing.remove(name)
+            return f"{status.lower()}, healthy again"
+        return status.lower()
 
     def stop(self) -> None:
-        """Stop Serve, then Ray; engines get the time to remove what they keep in shared memory."""
+        """Stop Serve, then Ray; engines get the time to remove what they keep in shared memory.
+
+        Takes about 20 s at most: what does not stop in order is killed, and what it leaves in shared memory removed.
+        """
+        if self._began is None:
+            return
+        try:
+            if not self.broken_off:
+                self._stop_in_order()
+        finally:
+            self._sessions.end(0.0 if self.broken_off else _RAY_STOP_SECONDS)
+            remove_orphans()  # shared memory of replicas that had to be killed
+            shared_memory.remove_orphans(self._began, patience=shared_memory.YOUNG_SECONDS + 1)
+
+    def _stop_in_order(self) -> None:
         import ray
         from ray import serve
 
         if ray.is_initialized():
-            try:
-                serve.shutdown()
-            finally:
-                ray.shutdown()
-                remove_orphans()  # shared memory of replicas that had to be killed
+            logging.getLogger("ray.serve").setLevel(logging.WARNING)  # where nothing runs yet it says so
+            with suppress(Exception):  # half started, it may refuse; what follows ends it all the same
+                until_stopped(serve.shutdown, threading.Event(), _SERVE_STOP_SECONDS)
+            ray.shutdown()
+
+    def kill(self) -> None:
+        """Kill every process of the cluster, now."""
+        self._sessions.kill()
 
 
 def _has_replica(application: dict[str, Any]) -> bool:
@@ -196,6 +250,18 @@ def _reason(application: dict[str, Any]) -> str:
     """Return the last line of the most specific message that Serve has: a deployment's, else the application's."""
     messages = [deployment.get("message") for deployment in (application.get("deployments") or {}).values()]
     text = next((message for message in messages if message), application.get("message") or "no reason given")
-    lines = [line.strip() for line in str(text).splitlines() if line.strip()]
+    lines = _lines(text)
     telling = [line for line in lines if "Error" in line]
     return (telling or lines or ["no reason given"])[-1][:500]
+
+
+def _ailment(application: dict[str, Any]) -> str:
+    """Return the first line of what Serve says of each deployment that is not healthy, else of the application."""
+    deployments = (application.get("deployments") or {}).items()
+    messages = {f"{name}: ": found.get("message") for name, found in deployments if found.get("status") == "UNHEALTHY"}
+    told = [label + lines[0] for label, text in messages.items() if (lines := _lines(text))]
+    return "; ".join(told or _lines(application.get("message"))[:1] or ["no reason given"])[:500]
+
+
+def _lines(text: Any) -> list[str]:
+    return [line.strip() for line in str(text or "").splitlines() if line.strip()]

@@ -9,19 +9,19 @@ from __future__ import annotations
 
 import argparse
 import os
-import signal
 import sys
 import threading
 import time
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
-from types import FrameType
 
 from app.config.local import ROOT, LocalConfig, MachineConfig, load
 from app.config.serve import PIPELINE
 from app.errors import BatonError, ConfigError
 from app.ops import config_checks, preflight
 from app.ops.local_cluster import LocalCluster
+from app.ops.stopping import Signals, until_stopped
 from app.ops.warm_up import warm_up
 
 _PORTS = ("port", "metrics_port", "dashboard_port")
@@ -41,9 +41,9 @@ class Progress:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run until Ctrl-C or SIGTERM; return the exit code: 0 stopped as asked, 1 failed, 2 refused to start."""
     options = parser("Run the whole pipeline on this machine.").parse_args(arguments)
-    stop = threading.Event()
-    _stop_on_signals(stop)
     progress = Progress()
+    signals = Signals(threading.Event(), lambda: progress.say("stopping"))
+    signals.catch()
     try:
         config = read_config(options)
         preflight.check(config.machine, options.data)
@@ -56,11 +56,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
     known = config_checks.collections_on_disk(config.pipeline.store)
     for line in () if known is None else config_checks.missing_collections(config, known):
         progress.say(line)
+    cluster = LocalCluster(config, options.data)
+    signals.last = cluster.kill
     try:
-        return _serve(config, options, progress, stop)
+        _serve(cluster, config, options, progress, signals)
     except BatonError as error:
         print(f"baton: {error}", file=sys.stderr)
         return 1
+    progress.say("stopped")
+    if cluster.broken_off:
+        os._exit(0)  # what Ray does at an ordinary exit would wait for processes that are gone
+    return 0
 
 
 def parser(description: str) -> argparse.ArgumentParser:
@@ -82,35 +88,37 @@ def read_config(options: argparse.Namespace) -> LocalConfig:
     return config.model_copy(update={"machine": machine})
 
 
-def _stop_on_signals(stop: threading.Event) -> None:
-    def handle(number: int, frame: FrameType | None) -> None:
-        if stop.is_set():
-            os._exit(130)  # a second Ctrl-C means it
-        stop.set()
-
-    signal.signal(signal.SIGINT, handle)
-    signal.signal(signal.SIGTERM, handle)
-
-
-def _serve(config: LocalConfig, options: argparse.Namespace, progress: Progress, stop: threading.Event) -> int:
-    _prepare_models(options.data, progress)
-    cluster = LocalCluster(config, options.data)
-    progress.say("starting Ray")
+def _serve(
+    cluster: LocalCluster, config: LocalConfig, options: argparse.Namespace, progress: Progress, signals: Signals
+) -> None:
+    """Start, serve and stop. Raises :class:`BatonError` for what went wrong before anybody asked to stop."""
+    stop = signals.stop
     try:
-        cluster.start()
-        cluster.deploy_engines_first(progress.say, stop)
-        _index(cluster, config, progress, stop)
-        cluster.wait_until_running(progress.say, stop)
+        until_stopped(lambda: _prepare_models(options.data, progress), stop)
         if not stop.is_set():
-            warm_up(cluster.url, progress.say, stop)
-        if not stop.is_set():
-            _announce(config, progress)
+            progress.say("starting Ray")
+            with signals.breaking():
+                cluster.start()
+            signals.catch()
+            _deploy(cluster, config, progress, stop)
         cluster.watch(progress.say, stop)
-        progress.say("stopping")
+    except KeyboardInterrupt:
+        pass  # of Ray's start
+    except BatonError:
+        if not stop.is_set():
+            raise
     finally:
         cluster.stop()
-    progress.say("stopped")
-    return 0
+
+
+def _deploy(cluster: LocalCluster, config: LocalConfig, progress: Progress, stop: threading.Event) -> None:
+    cluster.deploy_engines_first(progress.say, stop)
+    _index(cluster, config, progress, stop)
+    cluster.wait_until_running(progress.say, stop)
+    if not stop.is_set():
+        warm_up(cluster.url, progress.say, stop)
+    if not stop.is_set():
+        _announce(config, progress)
 
 
 def prepared_models(data: Path) -> tuple[Path, Path]:
@@ -135,7 +143,8 @@ def _index(cluster: LocalCluster, config: LocalConfig, progress: Progress, stop:
         if stop.is_set():
             return
         progress.say(f"indexing {path}")
-        if ingest.main(["--url", cluster.url, "--collection", name, str(ROOT / path)]) != 0:
+        arguments = ["--url", cluster.url, "--collection", name, str(ROOT / path)]
+        if until_stopped(partial(ingest.main, arguments, stop), stop) != 0:
             raise ConfigError(f"The collection {name} could not be indexed from {path}; the lines above say why.")
 
 

@@ -11,10 +11,11 @@ from collections.abc import Callable
 
 import httpx
 
+from app.ops.stopping import until_stopped
+
 #: A start on two cores has 90 s in all; whoever takes longer to warm up does so with the first question.
 LIMIT_SECONDS = 40.0
 _QUESTION = {"messages": [{"role": "user", "content": "What does the guardrail do?"}], "max_tokens": 8}
-_POLL_SECONDS = 0.1
 
 
 def warm_up(url: str, say: Callable[[str], None], stop: threading.Event, limit: float = LIMIT_SECONDS) -> None:
@@ -23,13 +24,9 @@ def warm_up(url: str, say: Callable[[str], None], stop: threading.Event, limit: 
     A failure is told and nothing else: the pipeline serves. Returns at once when ``stop`` is set.
     """
     say("warming up with one answer")
-    told: list[str] = []
-    thread = threading.Thread(target=lambda: told.append(_fault(url, limit)), daemon=True)
-    thread.start()
-    while thread.is_alive() and not stop.wait(_POLL_SECONDS):
-        pass
-    if told and told[0]:
-        say(f"the warm-up gave no answer ({told[0]}): the first question will take longer")
+    fault = until_stopped(lambda: _fault(url, limit), stop)
+    if fault:
+        say(f"the warm-up gave no answer ({fault}): the first question will take longer")
 
 
 def _fault(url: str, limit: float) -> str:
