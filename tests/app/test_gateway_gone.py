@@ -6,6 +6,7 @@ import signal
 import socket
 import threading
 import time
+import warnings
 from concurrent.futures import ThreadPoolExecutor
 
 import httpx
@@ -51,6 +52,9 @@ def cluster(data):
         for name, value in {**ENVIRONMENT, "PYTHONPATH": str(ROOT)}.items():
             patch.setenv(name, value)
         patch.setenv("RAY_SERVE_HTTP_PROXY_CALLBACK_IMPORT_PATH", "tests.app.brief_wait:middlewares")
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # its own import
+            import ray.serve  # noqa: F401
         running.start()
         try:
             yield running
@@ -88,10 +92,9 @@ def wait_for_an_answer(http):
 
 
 def raw(request):
-    """What the proxy says, on the wire, to a request of one's own making."""
+    """What the proxy says, on the wire, until it closes the connection."""
     with socket.create_connection(("127.0.0.1", PORT), timeout=20) as connection:
         connection.sendall(request)
-        connection.shutdown(socket.SHUT_WR)
         return b"".join(iter(lambda: connection.recv(65536), b""))
 
 
