@@ -2,7 +2,7 @@
 
 Serve's HTTP proxy appends ``x-request-id`` to every reply, whether one is there or not, with the request's header as it
 came or, without one, an id that it makes and hands on in the request. So behind the proxy the gateway leaves the header
-to it, and :func:`proxy_middlewares` puts a fit id into the request before the proxy reads it.
+to it, and :class:`RequestIdMiddleware` puts a fit id into the request before the proxy reads it.
 """
 
 from __future__ import annotations
@@ -11,7 +11,6 @@ import re
 import uuid
 
 from starlette.datastructures import Headers, MutableHeaders
-from starlette.middleware import Middleware
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 REQUEST_ID = "x-request-id"
@@ -36,8 +35,3 @@ class RequestIdMiddleware:
             headers = MutableHeaders(scope=scope)
             headers[REQUEST_ID] = fit_request_id(headers)
         await self.app(scope, receive, send)
-
-
-def proxy_middlewares() -> list[Middleware]:
-    """Return what Serve's proxy wraps around itself (``RAY_SERVE_HTTP_PROXY_CALLBACK_IMPORT_PATH``)."""
-    return [Middleware(RequestIdMiddleware)]

@@ -22,8 +22,8 @@ COMMON: Mapping[str, str] = {
     "RAY_BACKEND_LOG_JSON": "1",
     "RAY_LOGGING_CONFIG_ENCODING": "JSON",
     "RAY_SERVE_LOG_TO_STDERR": "0",
-    # The proxy echoes any request id: this gives it one that is fit to be echoed.
-    "RAY_SERVE_HTTP_PROXY_CALLBACK_IMPORT_PATH": "app.api.request_ids:proxy_middlewares",
+    # The proxy echoes any request id, and has plain text or nothing to say where no replica answers: this mends both.
+    "RAY_SERVE_HTTP_PROXY_CALLBACK_IMPORT_PATH": "app.deployments.proxy:middlewares",
 }
 
 #: What pods have beside it: the image's folders, and places that can be written to where the image cannot.

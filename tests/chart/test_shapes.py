@@ -86,7 +86,7 @@ def test_ray_processes_get_their_environment(rendered, shape):
         env = environment(group["template"]["spec"]["containers"][0])
         assert env["RAY_SERVE_PROXY_USE_GRPC"] == "1"
         assert env["RAY_AUTH_MODE"] == "disabled"
-        assert env["RAY_SERVE_HTTP_PROXY_CALLBACK_IMPORT_PATH"] == "app.api.request_ids:proxy_middlewares"
+        assert env["RAY_SERVE_HTTP_PROXY_CALLBACK_IMPORT_PATH"] == "app.deployments.proxy:middlewares"
         assert all(isinstance(value, str | dict) for value in env.values())
 
 

@@ -13,7 +13,7 @@ from starlette.datastructures import MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from app.api.application import build_api
-from app.api.request_ids import proxy_middlewares
+from app.api.request_ids import RequestIdMiddleware
 from app.ops.local_cluster import ENVIRONMENT
 
 OURS = r"req-[0-9a-f]{32}"
@@ -81,9 +81,8 @@ async def test_two_ids_become_one() -> None:
         del receive, send
         seen.extend(scope["headers"])
 
-    (middleware,) = proxy_middlewares()
     sent = [(b"x-request-id", b"a"), (b"host", b"h"), (b"x-request-id", b"b b")]
     scope: Any = {"type": "http", "headers": sent}
-    wrapped: Any = middleware.cls(app)
+    wrapped: Any = RequestIdMiddleware(app)
     await wrapped(scope, None, None)
     assert sorted(seen) == [(b"host", b"h"), (b"x-request-id", b"a")]
