@@ -77,8 +77,8 @@ def test_a_configuration_is_refused_in_our_words(model: type[Config], raw, sente
 @pytest.mark.parametrize(
     ("terms", "sentence"),
     [
-        ([""], "x.terms.0: must have at least 1 character (got '')"),
-        ([5], "x.terms.0: must be text (got 5)"),
+        ([""], "x.terms[0]: must have at least 1 character (got '')"),
+        ([5], "x.terms[0]: must be text (got 5)"),
         ([], "x.terms: must have at least 1 item, not 0"),
         ("bomb", "x.terms: must be a list (got 'bomb')"),
     ],

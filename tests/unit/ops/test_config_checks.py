@@ -58,15 +58,15 @@ REFUSALS = {
     ),
     "folder of terms": (
         lambda raw, folder: policy(raw).update(termsFiles=[str(folder)]),
-        r"guardrail\.policies\.default\.termsFiles\.0: cannot read the terms file .*: Is a directory",
+        r"guardrail\.policies\.default\.termsFiles\[0\]: cannot read the terms file .*: Is a directory",
     ),
     "binary terms": (
         lambda raw, folder: policy(raw).update(termsFiles=[str(folder / "binary")]),
-        r"termsFiles\.0: cannot read the terms file .*: it is not UTF-8",
+        r"termsFiles\[0\]: cannot read the terms file .*: it is not UTF-8",
     ),
     "lines of terms": (
         lambda raw, folder: policy(raw).update(termsFiles=[str(folder / "terms.jsonl")]),
-        r"termsFiles\.0: file .*, line 2: acton: there is no such key",
+        r"termsFiles\[0\]: file .*, line 2: acton: there is no such key",
     ),
     "label": (
         lambda raw, folder: policy(raw).update(classifier=classifier(folder, ["ugly"])),
