@@ -117,8 +117,9 @@ class DeploymentOptions(_RayOptions):
     """How those lie on nodes."""
     max_replicas_per_node: Annotated[int, Field(ge=1, le=100)] | None = None
     """Most replicas on one node."""
-    max_surge_percent: Annotated[float, Field(ge=0, le=100)] | None = None
-    """Replicas beyond the target while an update rolls."""
+    max_surge_percent: Annotated[int, Field(ge=0, le=100)] | None = None
+    """Replicas beyond the target while an update rolls; above 0 new ones serve before old ones stop. Stages and the
+    gateway take 100 unless they use GPUs, Ray's default is 0."""
     rolling_update_percentage: Annotated[float, Field(gt=0, le=100)] | None = None
     """Share of replicas that an update replaces at once."""
 

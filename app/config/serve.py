@@ -94,10 +94,19 @@ def _deployments(
     known = {name: capacity(options[model.application]) for name, model in shape.models.items()}
     found = {name: jobs for name, jobs in known.items() if jobs is not None}
     live["modelCapacity"] = found | live["modelCapacity"]
-    deployments = [{"name": "gateway", "user_config": live, **shape.stages.gateway.options}]
+    deployments = [{"name": "gateway", "user_config": live, **_rolled(shape.stages.gateway.options)}]
     traces = {"traces": live["traces"]} if settings.traces.endpoint else {}
     for name in STAGES:
         stage = getattr(shape.stages, name)
         if stage.placement == "deployment":
-            deployments.append({"name": name, "user_config": live[name] | traces, **stage.options})
+            deployments.append({"name": name, "user_config": live[name] | traces, **_rolled(stage.options)})
     return deployments
+
+
+def _rolled(options: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a stage's options with room for the new replicas of an update, which then costs no request.
+
+    GPUs are seldom free: there a new replica would wait for ever for what the old one holds.
+    """
+    gpus = (options.get("ray_actor_options") or {}).get("num_gpus")
+    return {**options} if gpus else {"max_surge_percent": 100, **options}

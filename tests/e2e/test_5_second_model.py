@@ -21,7 +21,7 @@ def with_twin():
     twin["options"]["autoscaling_config"] |= {
         "min_replicas": 0,
         "initial_replicas": 0,
-        "look_back_period_s": 5,
+        "look_back_period_s": 12,
         "downscale_delay_s": 10,
         "downscale_to_zero_delay_s": 20,
     }

@@ -203,6 +203,25 @@ def test_options_of_deployments_are_overrides_that_change_in_place(tmp_path):
 
 
 @pytest.mark.parametrize(
+    ("options", "surge"),
+    [
+        ({}, 100),
+        ({"max_surge_percent": 50}, 50),
+        ({"ray_actor_options": {"num_gpus": 0.25}}, None),
+        ({"ray_actor_options": {"num_gpus": 0}}, 100),
+    ],
+)
+def test_new_replicas_of_a_stage_serve_before_old_ones_stop_unless_it_holds_gpus(options, surge):
+    raw = yaml.safe_load(LOCAL.read_text())
+    raw["pipeline"]["stages"]["retriever"]["options"] = options
+    config = LocalConfig.parse(raw, "local")
+    surges = {found["name"]: found.get("max_surge_percent") for found in application(config, "pipeline")["deployments"]}
+    assert surges == {"gateway": 100, "retriever": surge, "postprocessor": 100}
+    (generator,) = application(config, "model-smollm2")["deployments"]
+    assert "max_surge_percent" not in generator
+
+
+@pytest.mark.parametrize(
     ("options", "words"),
     [
         ({"max_concurrent_queries": 4}, "max_concurrent_queries is deprecated in Ray: use max_ongoing_requests"),

@@ -29,11 +29,15 @@ It is JSON inside YAML: every string is quoted, so no reader takes "no", "1e5" o
   "runtime_env" $runtime "deployments" (list $deployment) | toJson -}}
 {{- end -}}
 
-{{/* The stages' options with the replicas that open the index pinned to nodes that mount it. */}}
+{{/* The stages' options: new replicas serve before old ones stop, and those that open the index run where it is mounted. */}}
 {{- define "baton.stageOptions" -}}
 {{- $stages := .pipeline.stages -}}
 {{- $options := dict -}}
-{{- range $name, $stage := $stages -}}{{- $_ := set $options $name (deepCopy $stage.options) -}}{{- end -}}
+{{- range $name, $stage := $stages -}}
+{{- $own := deepCopy $stage.options -}}
+{{- if not (or ($own.ray_actor_options | default dict).num_gpus (hasKey $own "max_surge_percent")) -}}{{- $_ := set $own "max_surge_percent" 100 -}}{{- end -}}
+{{- $_ := set $options $name $own -}}
+{{- end -}}
 {{- if include "baton.hasIndex" . -}}
 {{- $holder := eq $stages.retriever.placement "deployment" | ternary "retriever" "gateway" -}}
 {{- $actor := (get $options $holder).ray_actor_options | default dict -}}
