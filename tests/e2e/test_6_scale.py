@@ -1,6 +1,6 @@
 """Load brings a replica, the replica brings a worker pod, and both go when the load does."""
 
-from tests.e2e.kube import PODS, cluster_name, pods, wait_for
+from tests.e2e.kube import PODS, START, cluster_name, pods, wait_for
 from tests.e2e.release import Callers
 
 
@@ -13,7 +13,7 @@ def test_a_worker_group_follows_the_load(release):
 
     with Callers(embed, count=24, pause=0) as callers:
         wait_for("a second worker pod", lambda: len(pods(node_type="worker")) == 2, PODS)
-        wait_for("a second retriever", lambda: len(release.replicas()["pipeline/retriever"]) == 2, PODS)
+        wait_for("a second retriever", lambda: len(release.replicas()["pipeline/retriever"]) == 2, START)
     assert set(callers.statuses) == {200}, (callers.statuses, callers.bodies[:3])
 
     wait_for("one retriever again", lambda: len(release.replicas()["pipeline/retriever"]) == 1, PODS)
