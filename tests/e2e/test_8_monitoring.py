@@ -104,8 +104,9 @@ def test_an_alert_fires_when_engines_die_under_a_flood_and_resolves(prometheus, 
         )
     release.upgrade({"observability": {"interval": "5s"}}, wait=False)
     wait_for("an answer", lambda: release.chat("Say hello.").status_code == 200, START, every=2)
+    # What was lost counts for the budget's longer windows for hours; the cause itself is over in minutes.
     with Callers(lambda: release.chat("Say hello.", max_tokens=2), pause=0.2):
-        wait_for("no alert", lambda: not firing(prometheus) & {"BatonAvailabilityBurnsFast", "BatonShedding"}, ALERT, 5)
+        wait_for("no shedding", lambda: "BatonShedding" not in firing(prometheus), ALERT, every=5)
 
 
 def test_every_board_has_something_to_show(prometheus, release, tmp_path):
