@@ -71,32 +71,53 @@ class Run:
         """Return all processes of the run."""
         return psutil.Process(self.process.pid).children(recursive=True)
 
-    def segments(self):
+    def files(self):
         """Return the files in shared memory that the run's processes map."""
         found = set()
         for process in self.processes():
             with suppress(psutil.Error):
-                found |= {Path(place.path) for place in process.memory_maps() if place.path.startswith("/dev/shm/psm_")}
+                found |= {Path(place.path) for place in process.memory_maps() if place.path.startswith("/dev/shm/")}
         return found
 
+    def is_starting_a_replica(self):
+        """Tell whether a deployment's process is there."""
+        for process in self.processes():
+            with suppress(psutil.Error):
+                if "ServeReplica" in " ".join(process.cmdline()):
+                    return True
+        return False
 
-MOMENTS = {
-    "Ray starts": lambda run: len(run.processes()) > 3,
-    "an application starts": lambda run: "application" in run.said,
-    "the engine starts": lambda run: run.segments(),
-}
+    def close(self):
+        """End what a failed test left: the second Ctrl-C kills."""
+        for _ in range(2):
+            if self.process.poll() is None:
+                self.process.send_signal(signal.SIGINT)
+                time.sleep(0.5)
+        self.process.wait(timeout=60)
+
+
+@pytest.fixture
+def run(models, tmp_path):
+    """A run that has just begun to start Ray."""
+    (tmp_path / "models").symlink_to(models)
+    run = Run(tmp_path)
+    try:
+        run.wait_for(lambda: "starting Ray" in run.said, "Ray")
+        yield run
+    finally:
+        run.close()
+
+
+MOMENTS = {"Ray starts": lambda run: len(run.processes()) > 3, "a replica starts": Run.is_starting_a_replica}
 
 
 @pytest.mark.parametrize("moment", MOMENTS)
-def test_ctrl_c_during_the_start_ends_everything_soon(models, tmp_path, moment):
-    (tmp_path / "models").symlink_to(models)
-    run = Run(tmp_path)
-    run.wait_for(lambda: "starting Ray" in run.said, "Ray")
+def test_ctrl_c_during_the_start_ends_everything_soon(run, moment):
     run.wait_for(lambda: MOMENTS[moment](run), moment)
-    processes, segments = run.processes(), run.segments()
+    processes, files = run.processes(), run.files()
     code, took = run.interrupt()
     told = [line.partition("] ")[2].strip() for line in run.lines]
     assert (code, told[-2:]) == (0, ["stopping", "stopped"]), run.said
     assert took < STOP_SECONDS
     assert not [process for process in processes if lives(process)]
-    assert not [path for path in segments if path.exists()]
+    assert not [path for path in files if path.exists()]
