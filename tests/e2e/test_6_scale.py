@@ -12,11 +12,11 @@ def test_a_worker_group_follows_the_load(release):
         return release.http.post("/v1/embeddings", json={"model": "embedder", "input": [text] * 16})
 
     with Callers(embed, count=24, pause=0) as callers:
-        wait_for("a second worker pod", lambda: len(pods(node_type="worker")) == 2, PODS)
+        wait_for("a second worker pod", lambda: len(pods(group="cpu-workers")) == 2, PODS)
         wait_for("a second retriever", lambda: len(release.replicas()["pipeline/retriever"]) == 2, START)
     assert set(callers.statuses) == {200}, (callers.statuses, callers.bodies[:3])
 
     wait_for("one retriever again", lambda: len(release.replicas()["pipeline/retriever"]) == 1, PODS)
-    wait_for("one worker pod again", lambda: len(pods(node_type="worker")) == 1, PODS)
+    wait_for("one worker pod again", lambda: len(pods(group="cpu-workers")) == 1, PODS)
     assert cluster_name() == before
     wait_for("an answer", lambda: release.chat("Say hello.").status_code == 200, 60)
