@@ -83,9 +83,9 @@ class Baton(Caller):
 
     @property
     def logs(self) -> Path:
-        """The folder of this Ray session's logs: its name ends with the process that began it."""
-        (found,) = Path("/tmp/ray").glob(f"session_*_{self.process.pid}")
-        return found / "logs"
+        """The folder of this Ray session's logs: its name ends with the process that began it, whose id may return."""
+        found = Path("/tmp/ray").glob(f"session_*_{self.process.pid}")
+        return max(found, key=lambda folder: folder.stat().st_mtime) / "logs"
 
     def stop(self) -> int:
         """Send Ctrl-C and return the exit code."""
