@@ -23,6 +23,7 @@ from app.handoff import HandoffMeter
 from app.messages import Retrieved
 from app.metrics import MemoryMetrics, RayMetrics
 from app.payloads import Payloads, PlacedRetrieved
+from app.traces import Traces
 from tests.bench.handoff_stages import SLOT_BYTES, SLOTS, Ask, Consumer, Producer
 from tests.bench.handoff_tensor import clocked
 
@@ -57,6 +58,7 @@ class BenchStage(StageDeployment):
         self._stage = Producer() if producer else Consumer()
         self._metrics = RayMetrics()
         self._meter = HandoffMeter(self._metrics)
+        self._traces = Traces(name)
         self._payloads = TimedPayloads()
         self._runner = StageRunner(self._stage, _THREADS)
 
