@@ -12,10 +12,11 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
+from app.processes import PROCESSES, stat_fields
+
 FOLDER = Path("/dev/shm")  # noqa: S108 - the system's shared memory, not a temporary file
 #: A file younger than this may still be on its way from its maker to those who will map it.
 YOUNG_SECONDS = 3.0
-_PROCESSES = Path("/proc")
 _PREFIXES = ("psm_", "sem.mp-")
 _POLL_SECONDS = 0.25
 #: In place of a device: any file of the folder.
@@ -27,11 +28,9 @@ def session_began() -> float:
 
     Later than now where the kernel does not tell when it booted: nothing is then removed.
     """
-    lines = (_PROCESSES / "stat").read_text().splitlines()
+    lines = (PROCESSES / "stat").read_text().splitlines()
     boot = next((int(line.split()[1]) for line in lines if line.startswith("btime ")), time.time())
-    # The second field is a name in parentheses, which may hold anything.
-    fields = (_PROCESSES / str(os.getppid()) / "stat").read_text().rpartition(")")[2].split()
-    return boot + int(fields[19]) / os.sysconf("SC_CLK_TCK")
+    return boot + int(stat_fields(PROCESSES / str(os.getppid()))[19]) / os.sysconf("SC_CLK_TCK")
 
 
 def remove_orphans(since: float, *, patience: float = 0.0, folder: Path = FOLDER) -> list[str]:
@@ -88,7 +87,7 @@ def _used(folder: Path) -> frozenset[tuple[int, int]]:
     Not the names: a semaphore is mapped under a temporary one that is gone by the time it gets its own.
     """
     used: set[tuple[int, int]] = set()
-    for process in _PROCESSES.iterdir():
+    for process in PROCESSES.iterdir():
         if process.name.isdigit():
             try:
                 used.update(_mapped(process, folder))

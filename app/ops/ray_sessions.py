@@ -15,6 +15,8 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
+from app.processes import PROCESSES, stat_fields
+
 _POLL_SECONDS = 0.1
 _KILL_SECONDS = 5.0
 
@@ -63,12 +65,11 @@ class RaySessions:
         return alive
 
     def _alive(self) -> list[int]:
-        return [int(path.name) for path in Path("/proc").iterdir() if path.name.isdigit() and self._is_alive(path)]
+        return [int(path.name) for path in PROCESSES.iterdir() if path.name.isdigit() and self._is_alive(path)]
 
     def _is_alive(self, process: Path) -> bool:
         try:
-            # The second field is a name in parentheses, which may hold anything.
-            fields = (process / "stat").read_text().rpartition(")")[2].split()
+            fields = stat_fields(process)
         except OSError:
             return False
         state, session = fields[0], int(fields[3])
