@@ -14,6 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from app.ops import ask as cli
+from tests.unit.ops.serving import serving
 
 TEXT = "Terms change live [1]. 护栏词表可以在线修改。😀"
 REPORT = {
@@ -123,14 +124,8 @@ class Handler(BaseHTTPRequestHandler):
 
 @pytest.fixture
 def script() -> Iterator[Script]:
-    with Script() as server:
-        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
-        thread.start()
-        try:
-            yield server
-        finally:
-            server.shutdown()
-            thread.join()
+    with serving(Script()) as server:
+        yield server
 
 
 def refuse(script: Script, status: int, body: bytes, **headers: str) -> None:

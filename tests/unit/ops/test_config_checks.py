@@ -13,6 +13,7 @@ import yaml
 
 from app.config.local import ROOT, load
 from app.ops import apply, config_checks, run
+from tests.unit.ops.serving import Answers, serving
 
 LOCAL = ROOT / "config" / "local.yaml"
 
@@ -165,7 +166,7 @@ def test_a_collection_that_nobody_has_indexed_is_a_warning(tmp_path):
     assert config_checks.collections_on_disk(elsewhere) is None
 
 
-class Dashboard(http.server.BaseHTTPRequestHandler):
+class Dashboard(Answers, http.server.BaseHTTPRequestHandler):
     """Takes any configuration, is busy with it for ever, and lets somebody press Ctrl-C meanwhile."""
 
     sent = threading.Event()
@@ -184,26 +185,15 @@ class Dashboard(http.server.BaseHTTPRequestHandler):
         self._reply({})
 
     def _reply(self, value):
-        body = json.dumps(value).encode()
-        self.send_response(200)
-        self.send_header("Content-Length", str(len(body)))
-        self.end_headers()
-        self.wfile.write(body)
-
-    def log_message(self, *args):
-        pass
+        self.reply(json.dumps(value).encode())
 
 
 def test_ctrl_c_ends_apply_in_one_line(tmp_path, capsys):
     path = written(tmp_path, lambda raw: raw["settings"]["profiles"]["shopping"]["retrieval"].update(collections=["x"]))
-    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Dashboard) as server:
-        threading.Thread(target=server.serve_forever).start()
+    with serving(http.server.ThreadingHTTPServer(("127.0.0.1", 0), Dashboard)) as server:
         port = str(server.server_port)
         options = ["--config", str(path), "--data", str(tmp_path), "--dashboard-port", port, "--port", port]
-        try:
-            code = apply.main([*options, "--metrics-port", "1"])
-        finally:
-            server.shutdown()
+        code = apply.main([*options, "--metrics-port", "1"])
     said = capsys.readouterr()
     assert code == 130
     assert said.err == "baton: interrupted; what was sent already stays sent, and comes into force.\n"

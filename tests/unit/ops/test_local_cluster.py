@@ -10,6 +10,7 @@ import pytest
 from app.config.local import ROOT, load
 from app.ops import local_cluster
 from app.ops.local_cluster import LocalCluster
+from tests.unit.ops.serving import Answers, serving
 
 HEALTH = "A replica's health check failed. This deployment will be UNHEALTHY until the replica recovers.\nTraceback"
 
@@ -26,39 +27,28 @@ class Serve(ThreadingHTTPServer):
         self.answering = threading.Event()
 
 
-class Handler(BaseHTTPRequestHandler):
+class Handler(Answers, BaseHTTPRequestHandler):
+    def reply_json(self, body):
+        self.reply(json.dumps(body).encode())
+
     def do_GET(self):
         self.server.asked.set()
         self.server.answering.wait(30)
         views = self.server.views
-        self.reply({"applications": views.pop(0) if len(views) > 1 else views[0]})
+        self.reply_json({"applications": views.pop(0) if len(views) > 1 else views[0]})
 
     def do_PUT(self):
         self.rfile.read(int(self.headers["Content-Length"]))
         self.server.asked.set()
         self.server.answering.wait(30)
-        self.reply({})
-
-    def reply(self, body):
-        data = json.dumps(body).encode()
-        self.send_response(200)
-        self.send_header("Content-Length", str(len(data)))
-        self.end_headers()
-        self.wfile.write(data)
-
-    def log_message(self, *_):
-        pass
+        self.reply_json({})
 
 
 @pytest.fixture
 def serve():
-    with Serve() as server:
-        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
-        thread.start()
+    with serving(Serve()) as server:
         yield server
         server.answering.set()
-        server.shutdown()
-        thread.join()
 
 
 @pytest.fixture

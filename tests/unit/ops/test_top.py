@@ -3,7 +3,6 @@
 import math
 import subprocess
 import sys
-import threading
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
@@ -11,6 +10,7 @@ import pytest
 from app.config.local import ROOT
 from app.ops.top.__main__ import main
 from app.ops.top.window import Reading, Window
+from tests.unit.ops.serving import Answers, serving
 
 PAGE = """\
 # TYPE process_start_time_seconds gauge
@@ -67,25 +67,13 @@ def node():
     class Page(ThreadingHTTPServer):
         text = page()
 
-    class Handler(BaseHTTPRequestHandler):
+    class Handler(Answers, BaseHTTPRequestHandler):
         def do_GET(self):
-            body = self.server.text.encode()
-            self.send_response(200)
-            self.send_header("Content-Length", str(len(body)))
-            self.end_headers()
-            self.wfile.write(body)
+            self.reply(self.server.text.encode())
 
-        def log_message(self, *arguments):
-            pass
-
-    server = Page(("127.0.0.1", 0), Handler)
-    thread = threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True)
-    thread.start()
-    server.url = f"http://127.0.0.1:{server.server_address[1]}/metrics"
-    yield server
-    server.shutdown()
-    server.server_close()
-    thread.join(timeout=5)
+    with serving(Page(("127.0.0.1", 0), Handler)) as server:
+        server.url = f"http://127.0.0.1:{server.server_address[1]}/metrics"
+        yield server
 
 
 def once(capsys, *urls):

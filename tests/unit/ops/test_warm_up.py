@@ -8,6 +8,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 import pytest
 
 from app.ops.warm_up import warm_up
+from tests.unit.ops.serving import Answers, serving
 
 
 class Gateway(ThreadingHTTPServer):
@@ -21,27 +22,17 @@ class Gateway(ThreadingHTTPServer):
         return f"http://127.0.0.1:{self.server_port}"
 
 
-class Handler(BaseHTTPRequestHandler):
+class Handler(Answers, BaseHTTPRequestHandler):
     def do_POST(self):
         self.server.asked.append((self.path, json.loads(self.rfile.read(int(self.headers["Content-Length"])))))
         time.sleep(self.server.seconds)
-        self.send_response(self.server.status)
-        self.send_header("Content-Length", str(len(self.server.body)))
-        self.end_headers()
-        self.wfile.write(self.server.body)
-
-    def log_message(self, *_):
-        pass
+        self.reply(self.server.body, self.server.status)
 
 
 @pytest.fixture
 def gateway():
-    with Gateway() as server:
-        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
-        thread.start()
+    with serving(Gateway()) as server:
         yield server
-        server.shutdown()
-        thread.join()
 
 
 def test_one_question_is_asked_under_the_default_profile(gateway):
