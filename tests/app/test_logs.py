@@ -24,10 +24,11 @@ def lines(files):
 
 
 def accesses(folder, request_id):
+    """Return the lines of a request's end. Serve stamps its id and route on whatever is logged during it."""
     return [
         entry
         for entry in lines(folder.glob("serve/replica_pipeline_gateway_*.log"))
-        if entry.get("request_id") == request_id and entry.get("route")
+        if entry.get("request_id") == request_id and entry.get("outcome")
     ]
 
 
