@@ -74,6 +74,11 @@ class Capacity:
         self._metrics = metrics
         self._in_flight: Counter[str] = Counter()
 
+    def share(self, model: str) -> float | None:
+        """Return the share of a model's capacity that is taken; ``None`` where it has no limit."""
+        limit = self._limit(model)
+        return None if limit is None else self._in_flight[model] / limit
+
     @contextlib.contextmanager
     def taken(self, model: str) -> Iterator[None]:
         """Hold a place of ``model``. Raises :class:`Overloaded` when none is free."""

@@ -28,7 +28,7 @@ from app.messages import (
     Verdict,
 )
 from app.metrics import Metrics
-from app.notes import note_prompt, note_report, note_retrieved, note_verdict
+from app.notes import labels_of, note_prompt, note_report, note_retrieved, note_verdict
 from app.outgoing import OutgoingChoice
 from app.span_facts import answers_of, facts_of, question_of
 from app.stages.generator import Generator
@@ -103,7 +103,7 @@ class Answering:
             report, deltas = best_of(report, choices)
             for delta in deltas:
                 yield delta
-        note_report(self.stages.metrics, report, self.job.profile)
+        note_report(self.stages.metrics, report, self.job)
         yield await self._finished(report, prompt, retrieved)
 
     async def _judged_input(self) -> ChatJob:
@@ -138,7 +138,7 @@ class Answering:
             pending = self._submit(self.stages.guardrail, request, payload)
             verdict: Verdict = await pending.result(self.job.deadline)
         self.verdicts[request.direction].append(verdict)
-        note_verdict(self.stages.metrics, request.direction, verdict)
+        note_verdict(self.stages.metrics, request.direction, verdict, self.job)
         return verdict
 
     def _retrieve(self) -> Pending | None:
@@ -162,7 +162,7 @@ class Answering:
         """Build the prompt. Raises :class:`app.errors.ContextLengthExceeded` when even the question does not fit."""
         job = self.job
         request = AssembleRequest(
-            model=job.model,
+            model=job.engine,
             system_prompt=job.system_prompt,
             messages=job.messages,
             max_tokens=job.max_tokens,
@@ -170,6 +170,7 @@ class Answering:
             blocked_rows=self.passages.blocked,
             passage_texts=self.passages.redacted,
             retrieval=retrieved is not None,
+            context_tokens=job.context_tokens,
         )
         with self._timed("assembler"):
             prompt: Prompt = await self._submit(self.stages.assembler, request, retrieved).result(job.deadline)
@@ -328,7 +329,8 @@ class Answering:
         self._first_piece = time.monotonic()
         elapsed = (self._first_piece - self.started) * 1000
         self.milliseconds["first_token"] = elapsed
-        self.stages.metrics.add("baton_time_to_first_token_milliseconds", elapsed, model=self.job.model)
+        labels = {"model": self.job.model, **labels_of(self.job)}
+        self.stages.metrics.add("baton_time_to_first_token_milliseconds", elapsed, **labels)
 
     def _note_outcome(self) -> None:
         """Record tokens and output findings, also of an answer that nobody waited for to its end."""
@@ -343,7 +345,7 @@ class Answering:
             interval = (self._last_piece - self._first_piece) * 1000 / (longest - 1)
             add("baton_inter_token_milliseconds", interval, model=self.job.model)
         for verdict in self._output_verdicts():
-            note_verdict(self.stages.metrics, "output", verdict)
+            note_verdict(self.stages.metrics, "output", verdict, self.job)
             if self._judging_since:
                 facts = {**facts_of(JudgeRequest("output", (), self.job.policy)), **facts_of(verdict)}
                 self.stages.traces.past("guardrail", self._span_above, self._judging_since, facts)

@@ -8,6 +8,8 @@ from typing import Any
 
 #: Names of models, profiles and policies: safe in a path, in a label and as part of an application's name.
 NAME_PATTERN = r"^[a-zA-Z0-9][a-zA-Z0-9._-]{0,62}$"
+#: Names of models and, behind a colon, of their adapters.
+MODEL_PATTERN = r"^[a-zA-Z0-9][a-zA-Z0-9._-]{0,62}(:[a-zA-Z0-9][a-zA-Z0-9._-]{0,62})?$"
 #: Names of collections, as the stores take them.
 COLLECTION_PATTERN = r"^[a-z0-9][a-z0-9_-]{0,63}$"
 #: Names that OpenAI lets callers give to schemas, tools and speakers.
@@ -23,6 +25,7 @@ ORIGIN_PATTERN = r"^https?://([a-z0-9_.\-]+|\[[0-9a-f:]+\])(:\d{1,5})?$"
 
 _ALLOWED = {
     NAME_PATTERN: "must be 1 to 63 letters (a-z, A-Z), digits, '.', '_' or '-', beginning with a letter or digit",
+    MODEL_PATTERN: "must be the name of a model (1 to 63 letters, digits, '.', '_' or '-'), or model:adapter",
     COLLECTION_PATTERN: "must be 1 to 64 small letters (a-z), digits, '_' or '-', beginning with a letter or digit",
     OPENAI_PATTERN: "must be 1 to 64 letters (a-z, A-Z), digits, '_' or '-'",
     RULE_PATTERN: "must be 1 to 64 letters (a-z, A-Z), digits, '.', '_' or '-'",

@@ -23,6 +23,7 @@ from typing import Any, Protocol
 from app.admission import Admission
 from app.errors import BatonError, DeadlineExceeded, Overloaded, PayloadElsewhere
 from app.failures import translate
+from app.jobs import base_model
 from app.metrics import Metrics
 from app.payloads import Payloads, PlacedRetrieved
 from app.traces import OFF, Carrier, Span, Traces
@@ -331,7 +332,9 @@ class RemoteEngine:
         finished = False
         try:
             # A trace is sent where there is one, so that engines in applications of an older version go on serving.
-            response = self._stream().remote(kind, dict(body), **({"trace": trace} if trace else {}))
+            response = self._stream(str(body.get("model", ""))).remote(
+                kind, dict(body), **({"trace": trace} if trace else {})
+            )
             async for item in response:
                 yield item
             finished = True
@@ -348,13 +351,15 @@ class RemoteEngine:
             if not finished:
                 self._metrics.add("baton_cancels_total", stage=self._stage)
 
-    def _stream(self) -> Any:
+    def _stream(self, model: str) -> Any:
         if self._handle is None:
             handle = self._find_handle()
             # Serve's default, cloudpickle, takes 5 us per item and end where pickle takes 1; items are plain data.
             self._handle = handle.options(
                 method_name="generate", stream=True, response_serialization="pickle", _by_reference=False
             )
+        if model != base_model(model):  # Serve sends the request to a replica that has the adapter, and it loads there
+            return self._handle.options(multiplexed_model_id=model)
         return self._handle
 
 

@@ -15,6 +15,14 @@ import numpy.typing as npt
 
 from app.messages import ChoiceReport, Delta, Message, RetrievalQuery, Usage
 
+#: Ends a variant's name in metrics of answers that nobody got.
+SHADOW_SUFFIX = ":shadow"
+
+
+def base_model(model: str) -> str:
+    """Return the model of a LoRA adapter, whose name is ``<model>:<adapter>``; of any other name the name itself."""
+    return model.partition(":")[0]
+
 
 @dataclass(frozen=True, slots=True)
 class ChatJob:
@@ -45,6 +53,37 @@ class ChatJob:
     top_logprobs: int = 0
     return_contexts: bool = False
     priority: Literal["interactive", "batch"] = "interactive"
+    context_tokens: int | None = None
+    """Tokens that prompt and answer may take together; None for the model's window."""
+    variant: str = ""
+    """The variant that answers, or the model where a rule chose one; empty without routing."""
+    way: str = ""
+    """How the variant came to answer (``app/routing/routes.py: Way``)."""
+    shadows: tuple[Shadow, ...] = ()
+    """Copies of the job for other variants."""
+
+    @property
+    def engine(self) -> str:
+        """The model without the adapter that its engine is asked to load."""
+        return base_model(self.model)
+
+    @property
+    def variant_label(self) -> str:
+        """The variant as metrics name it: answers in the shadow are kept apart from those that somebody got."""
+        return f"{self.variant}{SHADOW_SUFFIX}" if self.way == "shadow" else self.variant
+
+
+@dataclass(frozen=True, slots=True)
+class Shadow:
+    """A copy of a job for another variant; ``job`` is None where that variant refuses such a request.
+
+    ``seconds`` is the time that it may take, from when it begins.
+    """
+
+    variant: str
+    profile: str
+    job: ChatJob | None
+    seconds: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,6 +148,10 @@ class PipelinePort(Protocol):
         An error raised before ``Started`` becomes an HTTP status; after it, one error event.
         Closing the iterator cancels every stage that works on the job.
         """
+        ...
+
+    def busy(self, model: str) -> float | None:
+        """Return the share of a model's capacity that is taken by jobs of this process; None where it has none."""
         ...
 
     async def embed(self, texts: Sequence[str], policy: str, deadline: float) -> Embedded:

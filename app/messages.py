@@ -145,6 +145,8 @@ class AssembleRequest:
     blocked_rows: tuple[int, ...] = ()
     passage_texts: Mapping[int, str] = field(default_factory=dict)
     retrieval: bool = False
+    context_tokens: int | None = None
+    """Tokens that prompt and answer may take together, within the model's window; None for all of it."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -49,18 +49,18 @@ _SHARES = (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1)
 _REQUESTS = (
     _counter(
         "baton_requests_total",
-        ("route", "status", "outcome", "profile", "priority"),
+        ("route", "status", "outcome", "profile", "variant", "priority"),
         "Requests answered, by HTTP status and by how they ended.",
     ),
     _histogram(
         "baton_request_milliseconds",
-        ("route", "outcome", "profile"),
+        ("route", "outcome", "profile", "variant"),
         "Milliseconds from a request to the last byte of its reply.",
         _LONG,
     ),
     _histogram(
         "baton_time_to_first_token_milliseconds",
-        ("model",),
+        ("model", "profile", "variant"),
         "Milliseconds from the request to the first piece of the answer.",
         _SHORT,
     ),
@@ -71,6 +71,11 @@ _REQUESTS = (
         _INTERVALS,
     ),
     _counter("baton_tokens_total", ("model", "direction"), "Tokens read (in) and generated (out)."),
+    _counter(
+        "baton_variant_outcomes_total",
+        ("profile", "variant", "way", "outcome"),
+        "Answers of routed profiles, by how the variant was chosen and how they ended; in the shadow as well.",
+    ),
 )
 _STAGES = (
     _histogram("baton_stage_milliseconds", ("stage",), "Milliseconds that one request spends in a stage.", _SHORT),
@@ -100,7 +105,7 @@ _HOPS = (
 _QUALITY = (
     _counter(
         "baton_guardrail_total",
-        ("direction", "action", "category"),
+        ("direction", "action", "category", "profile", "variant"),
         "Findings of the guardrail; a verdict without any counts once, as allow and none.",
     ),
     _counter("baton_guardrail_failed_open_total", ("direction",), "Texts passed without a full verdict."),
@@ -111,8 +116,12 @@ _QUALITY = (
     _gauge("baton_index_documents", ("collection",), "Documents of a collection."),
     _counter("baton_cut_passages_total", (), "Passages left out of a prompt because the window was full."),
     _counter("baton_cut_turns_total", (), "Turns left out of a prompt because the window was full."),
-    _counter("baton_json_total", ("status",), "Answers checked against a response format, by what came of it."),
-    _histogram("baton_grounding", ("profile",), "Share of an answer that its passages carry.", _SHARES),
+    _counter(
+        "baton_json_total",
+        ("status", "profile", "variant"),
+        "Answers checked against a response format, by what came of it.",
+    ),
+    _histogram("baton_grounding", ("profile", "variant"), "Share of an answer that its passages carry.", _SHARES),
     _histogram(
         "baton_confidence", ("profile",), "Probability that an answer is right, as the reply states it.", _SHARES
     ),

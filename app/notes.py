@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from app.jobs import ChatJob
 from app.messages import Direction, Prompt, Report, Retrieved, Verdict
 from app.metrics import Metrics
 
@@ -13,12 +14,18 @@ _COLLECTIONS = 50
 _OTHER = "other"
 
 
-def note_verdict(metrics: Metrics, direction: Direction, verdict: Verdict) -> None:
+def labels_of(job: ChatJob | None) -> dict[str, str]:
+    """Return profile and variant as metrics name them; both are empty for what is no job, such as embeddings."""
+    return {"profile": job.profile if job else "", "variant": job.variant_label if job else ""}
+
+
+def note_verdict(metrics: Metrics, direction: Direction, verdict: Verdict, job: ChatJob | None = None) -> None:
     """Count a verdict's findings, and whether it was given without some rule."""
+    labels = {"direction": direction, **labels_of(job)}
     for found in verdict.findings:
-        metrics.add("baton_guardrail_total", direction=direction, action=found.action, category=found.category)
+        metrics.add("baton_guardrail_total", action=found.action, category=found.category, **labels)
     if not verdict.findings:
-        metrics.add("baton_guardrail_total", direction=direction, action="allow", category="none")
+        metrics.add("baton_guardrail_total", action="allow", category="none", **labels)
     if verdict.failed_open:
         metrics.add("baton_guardrail_failed_open_total", direction=direction)
 
@@ -39,15 +46,16 @@ def note_prompt(metrics: Metrics, prompt: Prompt) -> None:
     metrics.add("baton_cut_turns_total", float(prompt.cut_turns))
 
 
-def note_report(metrics: Metrics, report: Report, profile: str) -> None:
+def note_report(metrics: Metrics, report: Report, job: ChatJob) -> None:
     """Record how good the answers are that the caller gets."""
+    labels = labels_of(job)
     for choice in report.choices:
         if choice.json is not None:
-            metrics.add("baton_json_total", status=str(choice.json["status"]))
+            metrics.add("baton_json_total", status=str(choice.json["status"]), **labels)
         if choice.grounding is not None:
-            metrics.add("baton_grounding", choice.grounding, profile=profile)
+            metrics.add("baton_grounding", choice.grounding, **labels)
         if choice.confidence is not None:
-            metrics.add("baton_confidence", choice.confidence, profile=profile)
+            metrics.add("baton_confidence", choice.confidence, profile=job.profile)
 
 
 def note_index(metrics: Metrics, collections: Iterable[Mapping[str, Any]], noted: frozenset[str]) -> frozenset[str]:

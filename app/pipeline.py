@@ -11,7 +11,7 @@ from typing import Any
 from app.admission import Admission, Capacity
 from app.answering import Answering, Stages
 from app.errors import BatonError, DeadlineExceeded, GuardrailBlocked, model_starting
-from app.jobs import ChatEvent, ChatJob, DocumentResult, Embedded
+from app.jobs import ChatEvent, ChatJob, DocumentResult, Embedded, base_model
 from app.messages import JudgeRequest, Verdict
 from app.notes import note_verdict
 
@@ -45,7 +45,7 @@ class Pipeline:
 
     async def chat(self, job: ChatJob) -> AsyncGenerator[ChatEvent, None]:
         """Answer a job; see :meth:`app.jobs.PipelinePort.chat`."""
-        with self._capacity.taken(job.model):
+        with self._capacity.taken(job.engine):
             await self._admit(job.deadline)
             answering = Answering(self._stages, job)
             try:
@@ -55,10 +55,14 @@ class Pipeline:
                         yield event
             except DeadlineExceeded as error:
                 self._note_timeout(error)
-                raise await self._reason(error, job.model) from None
+                raise await self._reason(error, job.engine) from None
             finally:
                 self._admission.release()
                 answering.close()
+
+    def busy(self, model: str) -> float | None:
+        """Return the share of a model's capacity that is taken; see :meth:`app.jobs.PipelinePort.busy`."""
+        return self._capacity.share(base_model(model))
 
     async def _reason(self, error: DeadlineExceeded, model: str) -> BatonError:
         """Tell a model that is slow from one that was asleep: the second is worth another try."""
@@ -72,20 +76,22 @@ class Pipeline:
         A name cannot be redacted: what would be cut out of a text blocks here.
         """
         names = tuple({message.name for message in job.messages if message.name})
-        if names and (await self._judged(names, job.policy, job.deadline)).action in ("block", "redact"):
+        if names and (await self._judged(names, job.policy, job.deadline, job)).action in ("block", "redact"):
             raise GuardrailBlocked(
                 "The name of a message was blocked by the guardrail: give the speaker another name.",
                 "guardrail",
                 "messages",
             )
 
-    async def _judged(self, texts: tuple[str, ...], policy: str, deadline: float) -> Verdict:
+    async def _judged(
+        self, texts: tuple[str, ...], policy: str, deadline: float, job: ChatJob | None = None
+    ) -> Verdict:
         judged = self._stages.guardrail.submit(JudgeRequest("input", texts, policy))
         try:
             verdict: Verdict = await judged.result(deadline)
         finally:
             judged.cancel()
-        note_verdict(self._stages.metrics, "input", verdict)
+        note_verdict(self._stages.metrics, "input", verdict, job)
         return verdict
 
     async def _admit(self, deadline: float) -> None:

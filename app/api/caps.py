@@ -33,11 +33,14 @@ def check_stop(stop: list[str] | None, limits: LimitsConfig) -> None:
 def answer_tokens(body: SamplingFields, asked: int | None, target: Target, limits: LimitsConfig) -> int | None:
     """Return the answer's length: as asked, else the profile's, else None for what is left of the window.
 
-    Refuses lengths over the model's window or the limit, and a minimum over the maximum.
+    Refuses lengths over the model's window or a limit, the profile's included, and a minimum over the maximum.
     """
-    ceiling = min(limits.max_tokens, target.info.context_tokens)
+    window, own = target.info.context_tokens, target.profile.limits
+    ceiling = min(limits.max_tokens, window, own.max_tokens or window, own.context_tokens or window)
     at_most("max_tokens", asked, ceiling)
     default = target.profile.sampling.max_tokens
+    if default is None:
+        default = own.max_tokens
     chosen = asked if default is None or asked is not None else min(default, ceiling)
     at_most("min_tokens", body.min_tokens, ceiling if chosen is None else chosen)
     return chosen

@@ -28,7 +28,7 @@ class Observed:
 
     ``route`` is its template (``/v1/chat/completions``, or ``unmatched``). The status is the one sent, except for what
     a 200 hides: 499 when the caller hung up, and the error's own status when a stream failed after its first byte.
-    ``profile`` and ``priority`` are empty where none was resolved.
+    ``profile``, ``variant`` and ``priority`` are empty where none was resolved.
     """
 
     route: str
@@ -37,6 +37,7 @@ class Observed:
     priority: str
     outcome: Outcome
     seconds: float
+    variant: str = ""
 
 
 #: Called once at the end of every request.
@@ -59,7 +60,10 @@ class Facts:
     trace_id: str = ""
     """The trace that the request belongs to: ours, or else the caller's."""
     profile: str = ""
+    variant: str = ""
     priority: str = ""
+    key_id: str | None = None
+    """The id of the API key that came with the request, where there are keys."""
     code: str = ""
     """Our code of the error that ended the request."""
     sent_status: int | None = None

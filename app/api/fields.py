@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, WithJsonSchema
 
-from app.config.gateway import CollectionName, Fraction, SamplingDefaults
+from app.config.profile import CollectionName, Fraction, SamplingDefaults
 from app.errors import bounded
 
 STRICT = ConfigDict(strict=True, extra="forbid", frozen=True, allow_inf_nan=False, use_attribute_docstrings=True)
@@ -101,10 +101,10 @@ class SamplingFields(StrictModel):
 
 
 class IgnoredFields(StrictModel):
-    """OpenAI fields that change nothing about the answer here: accepted, not read."""
+    """OpenAI fields that ask for nothing here: accepted, and where nothing is said of them not read."""
 
     user: Any = None
-    """Ignored."""
+    """The caller's own name for whoever asks: keeps them with one variant where a profile is routed by user."""
     metadata: Any = None
     """Ignored."""
     store: Any = None
@@ -114,7 +114,7 @@ class IgnoredFields(StrictModel):
     parallel_tool_calls: Any = None
     """Ignored."""
     safety_identifier: Any = None
-    """Ignored."""
+    """OpenAI's newer name for ``user``, read where that is missing."""
     prompt_cache_key: Any = None
     """Ignored."""
 

@@ -16,6 +16,7 @@ from app.api.context import facts_of, gateway
 from app.api.fields import StrictModel
 from app.api.replies import Answer, baton_body
 from app.api.resolution import resolve_request
+from app.api.routing import asked_in_chat, routed_job
 from app.blank import is_blank
 from app.jobs import ChatJob, Finished
 from app.messages import Delta
@@ -58,7 +59,13 @@ async def generate(body: GenerateBody, request: Request) -> Response:
     target = resolve_request(request, config, None, None)
     question = ChatMessage(role="user", content=body.prompt)
     chat = ChatRequest(messages=[question], **body.model_dump(exclude={"prompt"}, exclude_none=True))
-    job = build_job(chat, target, config.limits, facts_of(request.scope).request_id)
+    request_id = facts_of(request.scope).request_id
+    job = routed_job(
+        request,
+        target,
+        asked_in_chat(request, chat),
+        lambda found: build_job(chat, found, config.limits, request_id),
+    )
     if not body.stream:
         return await plain_reply(request, job, _body)
     return streamed_reply(request, job, GenerateEvents())

@@ -24,6 +24,8 @@ from app.traces import NO_SPAN, Span, Traces
 
 _log = logger("gateway")
 #: Probes and the page's files: a trace of each would hide those of requests.
+#: Names the variant that answered.
+VARIANT = "x-baton-variant"
 _UNTRACED = ("/healthz", "/readyz", "/static/")
 _TRACEPARENT = re.compile(r"[0-9a-f]{2}-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}")
 _SAFE_METHODS = frozenset({"GET", "HEAD", "OPTIONS"})
@@ -31,7 +33,7 @@ _CORS: dict[str, Any] = {
     "allow_methods": ("*",),
     "allow_headers": ("*",),
     "allow_private_network": True,
-    "expose_headers": (REQUEST_ID, "retry-after", "traceparent"),
+    "expose_headers": (REQUEST_ID, "retry-after", "traceparent", VARIANT),
 }
 _DRAINED_BYTES = 64 * 1024 * 1024
 _DRAINING_SECONDS = 5.0
@@ -95,7 +97,8 @@ class RequestMiddleware:
         async def reply(message: Message) -> None:
             if message["type"] == "http.response.start":
                 facts.sent_status = message["status"]
-                message = {**message, "headers": [*message.get("headers", []), *extra]}
+                variant = [(VARIANT.encode(), facts.variant.encode())] if facts.variant else []
+                message = {**message, "headers": [*message.get("headers", []), *extra, *variant]}
             try:
                 await send(message)
             except OSError as error:
@@ -107,7 +110,7 @@ class RequestMiddleware:
     def _report(self, scope: Scope, facts: Facts, seconds: float, span: Span) -> None:
         route = str(getattr(scope.get("route"), "path", "unmatched"))
         status, outcome = facts.status, outcome_of(facts.status, facts.code)
-        seen = Observed(route, status, facts.profile, facts.priority, outcome, seconds)
+        seen = Observed(route, status, facts.profile, facts.priority, outcome, seconds, facts.variant)
         _log_access(scope["method"], facts, seen)
         self.observe(seen)
         if span is not NO_SPAN:
@@ -117,8 +120,8 @@ class RequestMiddleware:
 def _log_access(method: str, facts: Facts, seen: Observed) -> None:
     milliseconds = round(seen.seconds * 1000, 1)
     _log.info(
-        "%s %s %d %.1f ms profile=%s request_id=%s trace_id=%s",
-        *(method, seen.route, seen.status, milliseconds, seen.profile, facts.request_id, facts.trace_id),
+        "%s %s %d %.1f ms profile=%s variant=%s request_id=%s trace_id=%s",
+        *(method, seen.route, seen.status, milliseconds, seen.profile, seen.variant, facts.request_id, facts.trace_id),
         extra={
             "method": method,
             "route": seen.route,
@@ -126,6 +129,7 @@ def _log_access(method: str, facts: Facts, seen: Observed) -> None:
             "outcome": seen.outcome,
             "milliseconds": milliseconds,
             "profile": seen.profile,
+            "variant": seen.variant,
             "priority": seen.priority,
             "request_id": facts.request_id,
             "trace_id": facts.trace_id,
@@ -143,6 +147,7 @@ def _note(span: Span, method: str, facts: Facts, seen: Observed) -> None:
         baton__request__id=facts.request_id,
         baton__outcome=seen.outcome,
         baton__profile=seen.profile or None,
+        baton__variant=seen.variant or None,
         baton__priority=seen.priority or None,
     )
     if seen.status >= 400:

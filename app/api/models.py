@@ -9,7 +9,9 @@ from fastapi import APIRouter, Request, Response
 from app.api.context import gateway
 from app.api.replies import json_reply
 from app.api.resolution import check_profile
-from app.config.gateway import GatewayConfig, ModelInfo, ProfileConfig
+from app.config.gateway import GatewayConfig, ModelInfo
+from app.config.profile import ProfileConfig
+from app.config.routing import variant_name
 from app.errors import ModelNotFound, bounded
 
 router = APIRouter(tags=["models"])
@@ -17,7 +19,7 @@ router = APIRouter(tags=["models"])
 
 @router.get("/v1/models", summary="List models and profiles")
 async def list_models(request: Request) -> Response:
-    """List everything that `model` may name; `kind` is `model`, `profile` or `embedding`."""
+    """List everything that `model` may name; `kind` is `model`, `profile`, `variant` or `embedding`."""
     return json_reply({"object": "list", "data": list(_entries(_settings(request)).values())})
 
 
@@ -40,8 +42,13 @@ def _settings(request: Request) -> GatewayConfig:
 def _entries(config: GatewayConfig) -> dict[str, dict[str, Any]]:
     models = {name: _model(name, info) for name, info in config.models.items()}
     profiles = {name: _profile(name, profile, config) for name, profile in config.profiles.items()}
+    variants = {
+        variant_name(profile, variant): _variant(profile, variant, config)
+        for profile, routing in config.routing.items()
+        for variant in routing.variants
+    }
     embedding = _entry(config.embedding_model, "embedding", "The retriever's embedder, for /v1/embeddings.")
-    return models | profiles | {config.embedding_model: embedding}
+    return models | profiles | variants | {config.embedding_model: embedding}
 
 
 def _entry(name: str, kind: str, description: str) -> dict[str, Any]:
@@ -65,4 +72,15 @@ def _profile(name: str, profile: ProfileConfig, config: GatewayConfig) -> dict[s
         "retrieval": profile.retrieval.enabled,
         "collections": list(profile.retrieval.collections),
         "default": name == config.default_profile,
+    }
+
+
+def _variant(profile: str, variant: str, config: GatewayConfig) -> dict[str, Any]:
+    found = config.variant(profile, variant)
+    text = f"Variant {variant} of profile {profile}."
+    return _entry(variant_name(profile, variant), "variant", text) | {
+        "model": found.model,
+        "retrieval": found.retrieval.enabled,
+        "collections": list(found.retrieval.collections),
+        "profile": profile,
     }

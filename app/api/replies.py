@@ -109,15 +109,16 @@ def baton_body(finished: Finished, job: ChatJob) -> dict[str, Any]:
 
     ``citations``, ``confidence``, ``grounding``, ``unsupported_numbers`` and ``json`` at the top are those of the
     choice with index 0; with more than one choice, ``choices`` holds them for each, in order of index. ``variant``
-    names profile and model, ``stages`` maps a stage to milliseconds, ``guardrail`` lists what was flagged, redacted or
-    blocked, ``flags`` are facts such as ``without_context``. ``contexts`` is there only when it was asked for.
+    names profile and model, and where the profile is routed the variant as ``name``. ``stages`` maps a stage to
+    milliseconds, ``guardrail`` lists what was flagged, redacted or blocked, ``flags`` are facts such as
+    ``without_context``. ``contexts`` is there only when it was asked for.
     """
     reports = sorted(finished.choices, key=lambda report: report.index) or [ChoiceReport(0)]
     body: dict[str, Any] = _report_body(reports[0])
     if job.n > 1:
         body["choices"] = [{"index": report.index, **_report_body(report)} for report in reports]
     body["guardrail"] = [_note_body(note) for note in finished.guardrail]
-    body["variant"] = {"profile": job.profile, "model": job.model}
+    body["variant"] = {"profile": job.profile, "model": job.model, **({"name": job.variant} if job.variant else {})}
     body["stages"] = {name: round(milliseconds, 3) for name, milliseconds in finished.stages.items()}
     body["flags"] = dict(finished.flags)
     if finished.contexts is not None:

@@ -1,4 +1,4 @@
-"""Which profile and model answer a request: the path's profile, then the body's, then ``model``."""
+"""Which profile, variant and model answer a request: the path's name, then the body's ``profile``, then ``model``."""
 
 from __future__ import annotations
 
@@ -7,58 +7,98 @@ from dataclasses import dataclass
 from fastapi import Request
 
 from app.api.context import facts_of
-from app.config.gateway import GatewayConfig, ModelInfo, ProfileConfig
+from app.config.gateway import GatewayConfig, ModelInfo
+from app.config.profile import ProfileConfig
+from app.config.routing import MARK
 from app.errors import InvalidRequest, ModelNotFound, bounded
 
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """A resolved profile and model."""
+    """A resolved profile and model, and the variant where there is one.
+
+    ``asked`` is the one name that the caller asked for: a profile, a variant as ``<profile>@<variant>``, or a model.
+    Where it is the default profile he may have named nothing. What a key may reach is told by it alone: which variant
+    of a profile answers is the operator's choice. ``routable`` tells whether rules and weights may choose: the caller
+    named neither a variant nor a model. ``way`` tells how the variant was chosen.
+    """
 
     profile_name: str
     profile: ProfileConfig
     model: str
     info: ModelInfo
-
-    def variant(self) -> dict[str, str]:
-        """Return the names for the reply's ``baton.variant``."""
-        return {"profile": self.profile_name, "model": self.model}
+    asked: str
+    routable: bool
+    variant: str = ""
+    way: str = ""
 
 
 def resolve_request(request: Request, config: GatewayConfig, profile: str | None, model: str | None) -> Target:
-    """Resolve the names of a request and note the profile for metrics."""
+    """Resolve the names of a request and note profile and variant for metrics."""
     target = resolve(config, request.path_params.get("profile"), profile, model)
-    facts_of(request.scope).profile = target.profile_name
+    facts = facts_of(request.scope)
+    facts.profile, facts.variant = target.profile_name, target.variant
     return target
 
 
 def check_profile(config: GatewayConfig, name: str | None) -> None:
-    """Raise ModelNotFound when a profile is named that does not exist."""
-    if name is not None and name not in config.profiles:
+    """Raise ModelNotFound when a profile or variant is named that does not exist."""
+    if name is not None and _read(config, name) is None:
         raise ModelNotFound(f"There is no profile {bounded(name)}.", param="profile")
+
+
+def _read(config: GatewayConfig, name: str) -> tuple[str, str] | None:
+    """Return the profile and the variant (or an empty text) that a name stands for."""
+    if name in config.profiles:
+        return name, ""
+    profile, _, variant = name.partition(MARK)
+    routing = config.routing.get(profile)
+    return (profile, variant) if routing is not None and variant in routing.variants else None
 
 
 def resolve(config: GatewayConfig, path: str | None, profile: str | None, model: str | None) -> Target:
     """Return what the names mean. Raises ModelNotFound for unknown names and InvalidRequest for a conflict.
 
-    ``model`` may name a profile or a model. Without a named profile, a model answers under the default profile.
+    ``model`` may name a profile, a variant or a model. Without a named profile, a model answers under the default one.
     """
     for name in (path, profile):
         check_profile(config, name)
-    if model is not None and model not in config.profiles and model not in config.models:
+    by_model = None if model is None or _read(config, model) is None else model
+    if model is not None and by_model is None and model not in config.models:
         raise ModelNotFound(f"There is no model or profile {bounded(model)}.", param="model")
-    by_model = model if model in config.profiles else None
-    named = [name for name in (path, profile, by_model) if name is not None]
-    if len(set(named)) > 1:
+    chosen, variant = _agreed(config, [name for name in (path, profile, by_model) if name is not None])
+    answering = config.variant(chosen, variant) if variant else config.profiles[chosen]
+    engine = answering.model if model is None or by_model is not None else model
+    if engine != answering.model and (path or profile):
         raise InvalidRequest(
-            f"The request names two profiles, {named[0]!r} and {named[-1]!r}: name one.", param="profile"
-        )
-    chosen = named[0] if named else config.default_profile
-    engine = model if model is not None and by_model is None else config.profiles[chosen].model
-    own = config.profiles[chosen].model
-    if named and engine != own:
-        raise InvalidRequest(
-            f"Profile {chosen!r} answers with model {own!r}, not {engine!r}: leave model out.",
+            f"Profile {chosen!r} answers with model {answering.model!r}, not {engine!r}: leave model out.",
             param="model",
         )
-    return Target(chosen, config.profiles[chosen], engine, config.models[engine])
+    asks_model = model is not None and by_model is None
+    asked = f"{chosen}{MARK}{variant}" if variant else chosen
+    return Target(
+        profile_name=chosen,
+        profile=answering,
+        model=engine,
+        info=config.models[engine],
+        asked=engine if asks_model and not (path or profile) else asked,
+        routable=not (variant or asks_model),
+        variant=variant,
+        way="name" if variant else "",
+    )
+
+
+def _agreed(config: GatewayConfig, named: list[str]) -> tuple[str, str]:
+    """Return the profile and the variant that all names agree on; a variant is one of its profile's."""
+    read = [found for name in named if (found := _read(config, name)) is not None]
+    profiles = list(dict.fromkeys(profile for profile, _ in read))
+    variants = list(dict.fromkeys(variant for _, variant in read if variant))
+    if len(profiles) > 1:
+        raise InvalidRequest(
+            f"The request names two profiles, {profiles[0]!r} and {profiles[-1]!r}: name one.", param="profile"
+        )
+    if len(variants) > 1:
+        raise InvalidRequest(
+            f"The request names two variants, {variants[0]!r} and {variants[-1]!r}: name one.", param="profile"
+        )
+    return profiles[0] if profiles else config.default_profile, variants[0] if variants else ""

@@ -6,7 +6,8 @@ from collections.abc import Sequence
 
 from app.api.fields import RagFields
 from app.blank import is_blank
-from app.config.gateway import LimitsConfig, RetrievalDefaults
+from app.config.gateway import LimitsConfig
+from app.config.profile import RetrievalDefaults
 from app.errors import InvalidRequest
 from app.messages import Message, RetrievalQuery
 from app.stores.filters import parse_filter

@@ -2,27 +2,23 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal, Self
+from collections.abc import Iterator
+from typing import Annotated, Self
 
 from pydantic import Field, model_validator
 
 from app.answers.json_check import check_schema
 from app.config.base import Config
-from app.config.response_format import JsonSchemaFormat, ResponseFormat
-from app.errors import InvalidRequest, SchemaRejected
-from app.faults import COLLECTION_PATTERN, NAME_PATTERN, ORIGIN_PATTERN
-from app.stores.filters import parse_filter
-
-Name = Annotated[str, Field(pattern=NAME_PATTERN)]
-CollectionName = Annotated[str, Field(pattern=COLLECTION_PATTERN)]
+from app.config.profile import Count, ModelName, Name, ProfileConfig
+from app.config.response_format import JsonSchemaFormat
+from app.config.routing import RoutingConfig
+from app.errors import SchemaRejected
+from app.faults import ORIGIN_PATTERN
 
 Origin = Annotated[str, Field(pattern=ORIGIN_PATTERN)]
 
 #: First segments under which ``/<profile>/v1/…`` would hide a path of the gateway's own.
 RESERVED_NAMES = frozenset({"v1", "static"})
-
-Fraction = Annotated[float, Field(ge=0, le=1)]
-Count = Annotated[int, Field(ge=1)]
 
 
 class LimitsConfig(Config):
@@ -85,81 +81,6 @@ class LimitsConfig(Config):
         return self
 
 
-class RetrievalDefaults(Config):
-    """How a profile retrieves when the request does not say otherwise."""
-
-    enabled: bool = False
-    """Whether requests under this profile retrieve by default."""
-    collections: tuple[CollectionName, ...] = ()
-    """Collections to search."""
-    top_k: Count = 4
-    """Passages that reach the prompt."""
-    candidates: Count = 64
-    """Passages searched for and handed to the postprocessor."""
-    filter: dict[str, Any] | None = None
-    """Metadata filter (``app/stores/filters.py``) of requests that bring none."""
-    min_score: float | None = None
-    """Passages below this score are dropped."""
-    mode: Literal["hybrid", "vector", "text"] = "hybrid"
-    """Which searches run."""
-    late_interaction: bool = False
-    """Rank the candidates by MaxSim over their token embeddings."""
-
-    @model_validator(mode="after")
-    def _can_be_searched(self) -> Self:
-        if self.enabled and not self.collections:
-            raise ValueError("collections must name at least one collection where enabled is true")
-        if self.top_k > self.candidates:
-            raise ValueError("topK must not be larger than candidates")
-        try:
-            parse_filter(self.filter, "filter")
-        except InvalidRequest as error:
-            raise ValueError(error.message) from None
-        return self
-
-
-class SamplingDefaults(Config):
-    """Sampling of requests that leave it open; a field left empty here is left to the engine."""
-
-    temperature: Annotated[float, Field(ge=0, le=2)] | None = None
-    """0 picks the likeliest token each time."""
-    top_p: Annotated[float, Field(gt=0, le=1)] | None = None
-    """Nucleus: smallest share of probability to choose from."""
-    top_k: Annotated[int, Field(ge=-1)] | None = None
-    """Number of likeliest tokens to choose from; -1 or 0 for all."""
-    min_p: Fraction | None = None
-    """Least probability, relative to the likeliest token's."""
-    presence_penalty: Annotated[float, Field(ge=-2, le=2)] | None = None
-    """Penalty on tokens that occurred already."""
-    frequency_penalty: Annotated[float, Field(ge=-2, le=2)] | None = None
-    """Penalty on tokens by how often they occurred."""
-    repetition_penalty: Annotated[float, Field(gt=0, le=2)] | None = None
-    """Factor on tokens of the prompt and the answer; 1 for none."""
-    max_tokens: Count | None = None
-    """Answer length; empty for what is left of the model's window."""
-
-
-class ProfileConfig(Config):
-    """A named bundle of pipeline behaviour, reachable as ``/<name>/v1/…``, as ``profile`` and as a model name."""
-
-    model: Name
-    """The model that answers."""
-    description: str = ""
-    """One sentence for ``GET /v1/models`` and the web page."""
-    system_prompt: str = ""
-    """Text that opens every prompt."""
-    retrieval: RetrievalDefaults = RetrievalDefaults()
-    """Retrieval by default."""
-    sampling: SamplingDefaults = SamplingDefaults()
-    """Sampling by default."""
-    policy: Name = "default"
-    """The guardrail policy that judges this profile's requests and answers."""
-    response_format: ResponseFormat | None = None
-    """OpenAI's ``response_format`` for requests that bring none, in OpenAI's own spelling."""
-    n_candidates: Count = 1
-    """Answers to generate for each answer returned; the best by grounding and confidence is kept."""
-
-
 class ModelInfo(Config):
     """What the gateway knows of a model."""
 
@@ -176,8 +97,8 @@ class GatewayConfig(Config):
 
     profiles: dict[Name, ProfileConfig]
     """Profiles by name."""
-    models: dict[Name, ModelInfo]
-    """Models by name."""
+    models: dict[ModelName, ModelInfo]
+    """Models, and their adapters as ``<model>:<adapter>``, by name."""
     default_profile: Name = "default"
     """The profile of requests that name none."""
     embedding_model: Name = "embedder"
@@ -186,6 +107,8 @@ class GatewayConfig(Config):
     """Caps on requests."""
     model_capacity: dict[Name, Count] = Field(default_factory=dict)
     """Jobs in flight per model; more are refused before any stage works on them. Empty: any number."""
+    routing: dict[Name, RoutingConfig] = Field(default_factory=dict)
+    """Variants, rules and shadows by profile."""
 
     @model_validator(mode="after")
     def _capacities_have_models(self) -> Self:
@@ -208,29 +131,70 @@ class GatewayConfig(Config):
         return self
 
     @model_validator(mode="after")
-    def _profiles_keep_to_models_and_limits(self) -> Self:
-        for name, profile in self.profiles.items():
-            if profile.model not in self.models:
-                raise ValueError(f"profiles.{name}.model names {profile.model!r}, which models does not hold")
-            for key, value, limit in self._capped(profile):
-                if value > limit:
-                    raise ValueError(f"profiles.{name}.{key} is {value}, over its limit of {limit}")
-            if isinstance(profile.response_format, JsonSchemaFormat):
-                self._check_schema(name, profile.response_format)
+    def _routes_fit_together(self) -> Self:
+        taken = self.profiles.keys() | self.models.keys() | {self.embedding_model}
+        for name, routing in self.routing.items():
+            if name not in self.profiles:
+                raise ValueError(f"routing names {name!r}, which profiles does not hold")
+            if clashes := sorted(routing.variants.keys() & taken):
+                raise ValueError(f"routing.{name}.variants.{clashes[0]} has the name of a profile or model: rename it")
+            for variant, found in routing.variants.items():
+                if found.profile is not None and found.profile not in self.profiles:
+                    where = f"routing.{name}.variants.{variant}.profile"
+                    raise ValueError(f"{where} names {found.profile!r}, which profiles does not hold")
+            for place, rule in enumerate(routing.rules):
+                if rule.model is not None and rule.model not in self.models:
+                    raise ValueError(
+                        f"routing.{name}.rules[{place}].model names {rule.model!r}, which models does not hold"
+                    )
         return self
 
-    def _check_schema(self, name: str, response_format: JsonSchemaFormat) -> None:
+    def variant(self, profile: str, variant: str) -> ProfileConfig:
+        """Return what a variant answers under."""
+        found = self.routing[profile].variants[variant]
+        return found.over(self.profiles[found.profile or profile])
+
+    @model_validator(mode="after")
+    def _profiles_keep_to_models_and_limits(self) -> Self:
+        for where, profile in self._answering():
+            if profile.model not in self.models:
+                raise ValueError(f"{where}.model names {profile.model!r}, which models does not hold")
+            for key, value, limit in self._capped(profile):
+                if value > limit:
+                    raise ValueError(f"{where}.{key} is {value}, over its limit of {limit}")
+            if isinstance(profile.response_format, JsonSchemaFormat):
+                self._check_schema(where, profile.response_format)
+        return self
+
+    def _answering(self) -> Iterator[tuple[str, ProfileConfig]]:
+        """Yield all that a request may be answered under, with the key that it stands at."""
+        for name, profile in self.profiles.items():
+            yield f"profiles.{name}", profile
+        for name, routing in self.routing.items():
+            for variant in routing.variants:
+                where = f"routing.{name}.variants.{variant}"
+                try:
+                    found = self.variant(name, variant)
+                except ValueError as error:
+                    raise ValueError(f"{where}: {error}") from None
+                yield where, found
+
+    def _check_schema(self, where: str, response_format: JsonSchemaFormat) -> None:
         try:
             check_schema(response_format.json_schema.json_schema, self.limits)
         except SchemaRejected as error:
-            raise ValueError(f"profiles.{name}.responseFormat: {error.message}") from None
+            raise ValueError(f"{where}.responseFormat: {error.message}") from None
 
     def _capped(self, profile: ProfileConfig) -> tuple[tuple[str, int, int], ...]:
-        limits, retrieval = self.limits, profile.retrieval
-        tokens = min(limits.max_tokens, self.models[profile.model].context_tokens)
+        limits, retrieval, own = self.limits, profile.retrieval, profile.limits
+        window = self.models[profile.model].context_tokens
+        tokens = min(limits.max_tokens, window)
+        answer = min(tokens, own.max_tokens or tokens, own.context_tokens or tokens)
         return (
             ("nCandidates", profile.n_candidates, limits.max_n),
-            ("sampling.maxTokens", profile.sampling.max_tokens or 1, tokens),
+            ("limits.maxTokens", own.max_tokens or 1, tokens),
+            ("limits.contextTokens", own.context_tokens or 1, window),
+            ("sampling.maxTokens", profile.sampling.max_tokens or 1, answer),
             ("retrieval.topK", retrieval.top_k, limits.max_top_k),
             ("retrieval.candidates", retrieval.candidates, limits.max_candidates),
             ("retrieval.collections", len(retrieval.collections), limits.max_collections),

@@ -9,8 +9,8 @@ from pydantic import Field, model_validator
 
 from app.config.base import Config
 from app.config.deployment_options import Options
-from app.config.gateway import CollectionName, Count, Name
 from app.config.pipeline import PipelineSettings, PipelineShape
+from app.config.profile import CollectionName, Count, Name
 from app.config.serve import PIPELINE, ModelApplication, applications, logging_config
 from app.config.yaml_file import read_yaml
 

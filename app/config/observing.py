@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from app.config.base import Config
-from app.config.gateway import Fraction
+from app.config.profile import Fraction
 from app.faults import ENDPOINT_PATTERN
 
 

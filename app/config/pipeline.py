@@ -15,10 +15,13 @@ from app.config.answers import AssemblerConfig, PostprocessorConfig
 from app.config.base import Config
 from app.config.deployment_options import Options
 from app.config.embedder import EmbedderConfig
-from app.config.gateway import Count, GatewayConfig, LimitsConfig, ModelInfo, Name, ProfileConfig
+from app.config.gateway import GatewayConfig, LimitsConfig, ModelInfo
 from app.config.guardrail import GuardrailConfig
 from app.config.observing import LogsConfig, TracesConfig
+from app.config.profile import Count, Name, ProfileConfig
 from app.config.retrieval import ChunkingConfig, RetrieverConfig, StoreConfig
+from app.config.routing import RoutingConfig
+from app.errors import ConfigError
 
 Placement = Literal["gateway", "deployment"]
 Queue = Annotated[int, Field(ge=-1)]
@@ -148,6 +151,11 @@ class PipelineSettings(Config):
     model_capacity: dict[Name, Count] = Field(default_factory=dict)
     """Jobs in flight per model and gateway replica; more are refused with 503 before any stage works on them.
     Where it is left out it follows from the model's own options: what its replicas work on and what may wait."""
+    adapters: dict[Name, tuple[Name, ...]] = Field(default_factory=dict)
+    """LoRA adapters by model, each reachable as the model ``<model>:<adapter>``; its engine needs ``lora_config`` and
+    ``enable_lora``."""
+    routing: dict[Name, RoutingConfig] = Field(default_factory=dict)
+    """Variants of profiles with their weights, rules before the weights, and shadow traffic, by profile."""
     guardrail: GuardrailConfig = GuardrailConfig()
     """Policies."""
     retriever: RetrieverConfig = RetrieverConfig()
@@ -164,8 +172,10 @@ class PipelineSettings(Config):
     @model_validator(mode="after")
     def _parts_fit_together(self) -> Self:
         for name, profile in self.profiles.items():
-            if profile.policy not in self.guardrail.names():
-                raise ValueError(f"profiles.{name}.policy names {profile.policy!r}, which guardrail.policies lacks")
+            self._check_policy(f"profiles.{name}", profile.policy)
+        for name, routing in self.routing.items():
+            for variant, found in routing.variants.items():
+                self._check_policy(f"routing.{name}.variants.{variant}", found.policy)
         for key in ("max_top_k", "max_candidates", "max_collections"):
             allowed, searched = getattr(self.limits, key), getattr(self.retriever, key)
             if allowed > searched:
@@ -173,12 +183,20 @@ class PipelineSettings(Config):
                 raise ValueError(f"limits.{name} is {allowed}, over retriever.{name} of {searched}: change one of them")
         return self
 
+    def _check_policy(self, where: str, policy: str | None) -> None:
+        if policy is not None and policy not in self.guardrail.names():
+            raise ValueError(f"{where}.policy names {policy!r}, which guardrail.policies lacks")
+
     def gateway(self, shape: PipelineShape) -> GatewayConfig:
         """Return the gateway's view: profiles and limits checked against the models that are served."""
         models = {
             name: ModelInfo(context_tokens=model.context_tokens, description=model.description, tools=model.tools)
             for name, model in shape.models.items()
         }
+        for name, adapters in self.adapters.items():
+            if name not in models:
+                raise ConfigError(f"settings.adapters names {name!r}, which models does not hold", "gateway")
+            models |= {f"{name}:{adapter}": models[name] for adapter in adapters}
         return GatewayConfig.parse(
             {
                 "profiles": self.profiles,
@@ -186,6 +204,7 @@ class PipelineSettings(Config):
                 "default_profile": self.default_profile,
                 "limits": self.limits,
                 "model_capacity": self.model_capacity,
+                "routing": self.routing,
             },
             "settings",
         )

@@ -24,7 +24,7 @@ from app.errors import ConfigError, StageUnavailable
 from app.handles import LocalCall, RemoteCall, RemoteEngine, RemoteRetriever, StageCall
 from app.handoff import HandoffMeter
 from app.metrics import Metrics, RayMetrics
-from app.pipeline import Pipeline
+from app.routing.pipeline import RoutedPipeline
 from app.stages.generator import Generator
 from app.traces import Traces
 
@@ -52,7 +52,7 @@ class Gateway:
             await runner.start()
         capacity = Capacity(lambda model: self._current_settings().model_capacity.get(model), self._metrics)
         readiness = Readiness(self._shape)
-        self._pipeline = Pipeline(
+        self._pipeline = RoutedPipeline(
             self._stages(handles), self._admission(), capacity, readiness.probe, readiness.model_runs
         )
 
@@ -88,7 +88,7 @@ class Gateway:
         return self._settings
 
     def _observe(self, seen: Observed) -> None:
-        where = {"route": seen.route, "outcome": seen.outcome, "profile": seen.profile}
+        where = {"route": seen.route, "outcome": seen.outcome, "profile": seen.profile, "variant": seen.variant}
         self._metrics.add("baton_requests_total", **where, status=str(seen.status), priority=seen.priority)
         self._metrics.add("baton_request_milliseconds", seen.seconds * 1000, **where)
 

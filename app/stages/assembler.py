@@ -56,7 +56,9 @@ class Assembler:
         tokenizer = self.tokenizer(request.model)
         _check_tools(request, tokenizer)
         conversation = read_conversation(request.system_prompt, request.messages, tokenizer.neutraliser.clean)
-        draft = _Draft(request, conversation, tokenizer, self._settings, self._models[request.model].context_tokens)
+        own = self._models[request.model].context_tokens
+        window = min(own, request.context_tokens or own)
+        draft = _Draft(request, conversation, tokenizer, self._settings, window)
         return draft.fit(_read_passages(request, payload))
 
     def tokenizer(self, model: str) -> ChatTokenizer:

@@ -24,6 +24,7 @@ from app.errors import (
     StageUnavailable,
     engine_died,
 )
+from app.jobs import base_model
 from app.messages import Delta, GenerateRequest, Usage
 
 STAGE = "generator"
@@ -56,7 +57,7 @@ class Generator:
 
         Raises errors of ``app.errors``, before the first delta wherever the engine allows it.
         """
-        engine = self._engines.get(request.model)
+        engine = self._engines.get(base_model(request.model))
         if engine is None:
             raise ModelNotFound(f"The model {request.model!r} is not served here.", STAGE, "model")
         kind: Kind = "chat" if request.prompt is None else "completions"

@@ -34,6 +34,7 @@ class FakeScript:
     fail_after: Exception | None = None
     fail_after_words: int = 1
     blocked_terms: tuple[str, ...] = ()
+    busy: Mapping[str, float] = field(default_factory=dict)
     dimension: int = 4
     readiness: Mapping[str, str] = field(default_factory=lambda: {"guardrail": "ready", "generator": "ready"})
 
@@ -152,6 +153,10 @@ class FakePipeline:
         checked = None if job.response_format is None else _json_status(text, cut=len(said) == job.max_tokens)
         share = 1.0 if grounded else None
         return ChoiceReport(index, (citation,) if grounded else (), share, share, checked)
+
+    def busy(self, model: str) -> float | None:
+        """Return what the script says."""
+        return self.script.busy.get(model)
 
     async def embed(self, texts: Sequence[str], policy: str, deadline: float) -> Embedded:
         """Return unit vectors that depend on the texts' lengths only, and a token per character."""

@@ -15,7 +15,7 @@ from app.handoff import HandoffMeter
 from app.jobs import ChatJob
 from app.messages import Message, RetrievalQuery
 from app.metrics import MemoryMetrics
-from app.pipeline import Pipeline
+from app.routing.pipeline import RoutedPipeline
 from app.stages.assembler import Assembler
 from app.stages.generator import Generator
 from app.stages.guardrail import Guardrail
@@ -86,7 +86,7 @@ class Site:
         stages = Stages(**calls, generator=generator, metrics=self.metrics, meter=HandoffMeter(self.metrics))
         admission = Admission("gateway", max_ongoing, max_queued, self.metrics)
         self.running = {"tiny"}
-        self.pipeline = Pipeline(
+        self.pipeline = RoutedPipeline(
             stages, admission, Capacity(lambda model: capacity, self.metrics), self._ready, self._runs
         )
         retriever.upsert_documents("notes", DOCUMENTS)

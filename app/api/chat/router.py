@@ -11,6 +11,7 @@ from app.api.chat.schema import ChatRequest
 from app.api.chat.service import build_job
 from app.api.context import facts_of, gateway
 from app.api.resolution import resolve_request
+from app.api.routing import asked_in_chat, routed_job
 
 router = APIRouter(route_class=JsonRoute, strict_content_type=False, tags=["answers"])
 
@@ -23,7 +24,13 @@ async def create_chat_completion(body: ChatRequest, request: Request) -> Respons
     """
     config = gateway(request).settings()
     target = resolve_request(request, config, body.profile, body.model)
-    job = build_job(body, target, config.limits, facts_of(request.scope).request_id)
+    request_id = facts_of(request.scope).request_id
+    job = routed_job(
+        request,
+        target,
+        asked_in_chat(request, body),
+        lambda found: build_job(body, found, config.limits, request_id),
+    )
     if not body.stream:
         return await plain_reply(request, job, chat_body)
     usage = bool(body.stream_options and body.stream_options.include_usage)

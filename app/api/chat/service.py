@@ -46,6 +46,9 @@ def build_job(body: ChatRequest, target: Target, limits: LimitsConfig, request_i
         top_logprobs=body.top_logprobs or 0,
         return_contexts=bool(body.rag and body.rag.return_contexts),
         priority=body.priority or "interactive",
+        context_tokens=profile.limits.context_tokens,
+        variant=target.variant,
+        way=target.way,
     )
 
 

@@ -29,4 +29,6 @@ def build_job(body: CompletionRequest, target: Target, limits: LimitsConfig, req
         logprobs=body.logprobs is not None,
         top_logprobs=body.logprobs or 0,
         priority=body.priority or "interactive",
+        variant=target.variant,
+        way=target.way,
     )

@@ -35,8 +35,8 @@ from app.config.chart.pods import (
 )
 from app.config.deployment_options import Options, check_options
 from app.config.embedder import EmbedderConfig
-from app.config.gateway import CollectionName, Count, Name, ProfileConfig
 from app.config.pipeline import PipelineParts, PipelineSettings
+from app.config.profile import CollectionName, Count, Name, ProfileConfig
 from app.config.retrieval import StoreConfig
 
 #: Names of models: `model-<name>` is an application's name, which has at most 64 characters.

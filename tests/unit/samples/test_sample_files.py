@@ -9,7 +9,7 @@ import jsonschema_rs
 import pytest
 import yaml
 
-from app.config.gateway import ProfileConfig
+from app.config.profile import ProfileConfig
 from app.config.response_format import openai_json
 
 SAMPLES = Path(__file__).parents[3] / "samples"

@@ -1,0 +1,1 @@
+"""Which variant of a profile answers a request: rules, weights, names, shadows."""
