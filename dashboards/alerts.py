@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from dashboards.promql import ANSWERING, BY, COUNTED, HURT, NAMESPACE, quantile, rate, select, total
+from dashboards.promql import ANSWERING, BY, COUNTED, GIVEN, HURT, NAMESPACE, quantile, rate, select, total
 from dashboards.slos import FAST, SLOS, SLOW, Severity, burns
 
 
@@ -67,9 +67,9 @@ _PIPELINE = (
         "BatonLatencySpike",
         "warning",
         "10m",
-        f"{quantile(0.95, 'ray_baton_time_to_first_token_milliseconds', '10m', by=(*BY, 'model'))}\n"
-        f"> 2 * {quantile(0.95, 'ray_baton_time_to_first_token_milliseconds', '1d', by=(*BY, 'model'))}\n"
-        f"and {quantile(0.95, 'ray_baton_time_to_first_token_milliseconds', '10m', by=(*BY, 'model'))} > 500",
+        f"{quantile(0.95, 'ray_baton_time_to_first_token_milliseconds', '10m', GIVEN, by=(*BY, 'model'))}\n"
+        f"> 2 * {quantile(0.95, 'ray_baton_time_to_first_token_milliseconds', '1d', GIVEN, by=(*BY, 'model'))}\n"
+        f"and {quantile(0.95, 'ray_baton_time_to_first_token_milliseconds', '10m', GIVEN, by=(*BY, 'model'))} > 500",
         "First tokens of {{ $labels.model }} take twice as long as over the day" + _WHERE,
         "The 95th percentile is {{ $value | humanize }} ms, twice that of the last day.",
         "baton-pipeline",

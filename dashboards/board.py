@@ -13,6 +13,7 @@ from grafana_foundation_sdk.models.dashboard import (
     DashboardLinkType,
     DataSourceRef,
     GridPos,
+    VariableOption,
     VariableRefresh,
 )
 
@@ -82,6 +83,13 @@ def render(board: Board) -> str:
         .with_variable(_variable("namespace", "Namespace", "label_values(ray_baton_requests_total, namespace)"))
         .with_variable(
             _variable("job", "Release", 'label_values(ray_baton_requests_total{namespace="$namespace"}, job)')
+        )
+        .with_variable(
+            _variable("variant", "Variant", f"label_values(ray_baton_variant_outcomes_total{{{SCOPE}}}, variant)")
+            .include_all(True)
+            .all_value(".*")
+            .multi(True)
+            .current(VariableOption(text="All", value="$__all"))
         )
     )
     top = 0

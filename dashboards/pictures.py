@@ -38,7 +38,14 @@ _NAMESPACE, _JOB = "baton", "baton-metrics"
 
 def series(client: httpx.Client, expression: str, start: float, end: float, window: str) -> list[dict[str, Any]]:
     """Return Prometheus' answer to one query. Raises ValueError with the query that it refused."""
-    for name, value in (("$__rate_interval", window), ("$namespace", _NAMESPACE), ("$job", _JOB)):
+    for name, value in (
+        ("$__rate_interval", window),
+        ("$__range_s", f"{end - start:.0f}"),
+        ("$__range", f"{end - start:.0f}s"),
+        ("$namespace", _NAMESPACE),
+        ("$job", _JOB),
+        ("$variant", ".*"),
+    ):
         expression = expression.replace(name, value)
     step = (end - start) / _POINTS
     reply = client.get("/api/v1/query_range", params={"query": expression, "start": start, "end": end, "step": step})

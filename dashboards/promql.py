@@ -10,6 +10,8 @@ ANSWERING = 'route=~"(/.profile.)?/v1/(chat/completions|completions|embeddings)|
 #: Requests that count for availability: what the guardrail, the caller or his mistake ended is left out.
 COUNTED = 'outcome!~"blocked|refused|cancelled"'
 HURT = 'outcome=~"failed|timeout|shed"'
+#: Answers that somebody got: those of variants in the shadow are recorded under a name of their own.
+GIVEN = 'variant!~".+:shadow"'
 BY = ("namespace", "job")
 
 

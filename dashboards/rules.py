@@ -7,7 +7,7 @@ from typing import Any
 import yaml
 
 from dashboards.alerts import ALERTS, Alert
-from dashboards.promql import BY, RELEASE, quantile, rate
+from dashboards.promql import BY, GIVEN, RELEASE, quantile, rate
 from dashboards.slos import SLOS, WINDOWS
 
 _BANNER = "# Written by `make generate` from dashboards/; change that, not this file.\n"
@@ -58,7 +58,7 @@ def _records() -> list[dict[str, Any]]:
         },
         {
             "record": "baton:time_to_first_token_milliseconds:p95_5m",
-            "expr": quantile(0.95, "ray_baton_time_to_first_token_milliseconds", "5m", by=(*BY, "model")),
+            "expr": quantile(0.95, "ray_baton_time_to_first_token_milliseconds", "5m", GIVEN, by=(*BY, "model")),
         },
         {"record": "baton:queued:sum", "expr": f'sum by ({by}) ({{__name__=~"{_QUEUES}",{RELEASE}}})'},
     ]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from dashboards.promql import ANSWERING, COUNTED, HURT, rate
+from dashboards.promql import ANSWERING, COUNTED, GIVEN, HURT, rate
 
 Severity = Literal["critical", "warning"]
 
@@ -49,7 +49,7 @@ def _slower(histogram: str, bound: str, *matchers: str) -> tuple[str, str]:
 
 def _slos() -> tuple[Slo, ...]:
     requests = "ray_baton_requests_total"
-    first = _slower("ray_baton_time_to_first_token_milliseconds", "2000.0")
+    first = _slower("ray_baton_time_to_first_token_milliseconds", "2000.0", GIVEN)
     whole = _slower("ray_baton_request_milliseconds", "30000.0", ANSWERING, 'outcome="answered"')
     grounding = "ray_baton_grounding"
     return (
@@ -81,8 +81,8 @@ def _slos() -> tuple[Slo, ...]:
             "grounded-answers",
             "GroundedAnswers",
             0.9,
-            rate(f"{grounding}_bucket", "{window}", 'le="0.5"'),
-            rate(f"{grounding}_count", "{window}"),
+            rate(f"{grounding}_bucket", "{window}", 'le="0.5"', GIVEN),
+            rate(f"{grounding}_count", "{window}", GIVEN),
             "90 % of the answers with passages are carried by them to more than one half.",
             "warning",
         ),

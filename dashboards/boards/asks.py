@@ -5,6 +5,9 @@ from __future__ import annotations
 from dashboards import promql
 from dashboards.board import SCOPE, WINDOW
 
+#: Limits a query to the variants that the board is set to; without routing the label is empty.
+VARIANT = 'variant=~"$variant"'
+
 
 def rate(metric: str, *matchers: str, by: tuple[str, ...]) -> str:
     """Return the rate per second of a counter, summed by labels."""

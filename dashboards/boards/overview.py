@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from dashboards.board import SCOPE, Board, Panel, Row
-from dashboards.boards.asks import largest, quantiles, rate, total
-from dashboards.promql import ANSWERING
+from dashboards.boards.asks import VARIANT, largest, quantiles, rate, total
+from dashboards.promql import ANSWERING, GIVEN
 from dashboards.slos import SLOS
 
 _KEPT = tuple(
@@ -53,7 +53,7 @@ BOARD = Board(
                     "Blocked by the guardrail, refused for the caller's mistake, cancelled by the caller, shed, late, "
                     "or failed.",
                     "reqps",
-                    ((rate("ray_baton_requests_total", ANSWERING, by=("outcome",)), "{{outcome}}"),),
+                    ((rate("ray_baton_requests_total", ANSWERING, VARIANT, by=("outcome",)), "{{outcome}}"),),
                 ),
                 Panel(
                     "Questions by profile and priority",
@@ -61,7 +61,7 @@ BOARD = Board(
                     "reqps",
                     (
                         (
-                            rate("ray_baton_requests_total", ANSWERING, by=("profile", "priority")),
+                            rate("ray_baton_requests_total", ANSWERING, VARIANT, by=("profile", "priority")),
                             "{{profile}} {{priority}}",
                         ),
                     ),
@@ -76,13 +76,13 @@ BOARD = Board(
                     "End to end",
                     "From the request to the last byte, answered questions only.",
                     "ms",
-                    quantiles("ray_baton_request_milliseconds", ANSWERING, 'outcome="answered"'),
+                    quantiles("ray_baton_request_milliseconds", ANSWERING, 'outcome="answered"', VARIANT),
                 ),
                 Panel(
                     "Time to first token",
                     "From the request to the first piece that the engine sent.",
                     "ms",
-                    quantiles("ray_baton_time_to_first_token_milliseconds"),
+                    quantiles("ray_baton_time_to_first_token_milliseconds", VARIANT, GIVEN),
                 ),
                 Panel(
                     "Tokens",
@@ -99,7 +99,7 @@ BOARD = Board(
                     "Grounding",
                     "Share of an answer that its passages carry.",
                     "percentunit",
-                    quantiles("ray_baton_grounding"),
+                    quantiles("ray_baton_grounding", VARIANT, GIVEN),
                     width=6,
                 ),
                 Panel(
@@ -113,7 +113,7 @@ BOARD = Board(
                     "JSON answers",
                     "Checked against the response format; truncated ones ran into max_tokens.",
                     "ops",
-                    ((rate("ray_baton_json_total", by=("status",)), "{{status}}"),),
+                    ((rate("ray_baton_json_total", VARIANT, GIVEN, by=("status",)), "{{status}}"),),
                     width=6,
                 ),
                 Panel(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dashboards.board import Board, Panel, Row
-from dashboards.boards.asks import largest, quantile, quantiles, rate, total
+from dashboards.boards.asks import VARIANT, largest, quantile, quantiles, rate, total
 
 
 def _stage(stage: str) -> Panel:
@@ -99,7 +99,7 @@ _GUARDRAIL = (
         "ops",
         (
             (
-                rate("ray_baton_guardrail_total", by=("direction", "action", "category")),
+                rate("ray_baton_guardrail_total", VARIANT, by=("direction", "action", "category")),
                 "{{direction}} {{action}} {{category}}",
             ),
         ),

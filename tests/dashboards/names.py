@@ -17,7 +17,14 @@ SCRAPE = FOLDER / "scrape.txt"
 ELSEWHERE = FOLDER / "elsewhere.yaml"
 #: What Prometheus adds to every row of a target in Kubernetes.
 TARGET_LABELS = frozenset({"namespace", "job", "instance", "pod", "service", "endpoint", "container"})
-VARIABLES = {"$__rate_interval": "5m", "$namespace": "baton", "$job": "baton-metrics"}
+VARIABLES = {
+    "$__rate_interval": "5m",
+    "$__range_s": "3600",
+    "$__range": "1h",
+    "$namespace": "baton",
+    "$job": "baton-metrics",
+    "$variant": ".*",
+}
 
 
 def scraped() -> dict[str, set[str]]:

@@ -25,7 +25,7 @@ def test_every_panel_has_a_title_a_unit_and_a_sentence(board):
 @each_board
 def test_variables_are_the_same_everywhere(board):
     found = [(variable["name"], variable["type"]) for variable in board["templating"]["list"]]
-    assert found == [("datasource", "datasource"), ("namespace", "query"), ("job", "query")]
+    assert found == [("datasource", "datasource"), ("namespace", "query"), ("job", "query"), ("variant", "query")]
 
 
 @each_board
