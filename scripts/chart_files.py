@@ -33,6 +33,8 @@ def schema() -> dict[str, Any]:
         (found["properties"], "models"),
         (found["properties"], "collections"),
         (found["$defs"]["ChartSettings"]["properties"], "profiles"),
+        (found["$defs"]["ChartSettings"]["properties"], "routing"),
+        (found["$defs"]["RoutingConfig"]["properties"], "variants"),
     ):
         # A later values file takes an entry out with null.
         entries = properties[name]["patternProperties"]

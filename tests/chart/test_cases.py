@@ -68,6 +68,18 @@ def test_a_chart_of_another_version_replaces_no_cluster(tmp_path):
 IN_PLACE = {
     "a guardrail term": {"settings": {"guardrail": {"policies": {"default": {"terms": [{"terms": ["alpha"]}]}}}}},
     "retrieval": {"settings": {"profiles": {"default": {"retrieval": {"topK": 3}}}}},
+    "a canary": {
+        "settings": {
+            "routing": {
+                "default": {
+                    "sticky": "user",
+                    "variants": {"stable": {"weight": 95}, "canary": {"weight": 5, "systemPrompt": "Be bold."}},
+                    "rules": [{"when": {"promptTokensBelow": 100}, "variant": "canary"}],
+                    "shadow": [{"variant": "canary", "share": 0.1}],
+                }
+            }
+        }
+    },
     "replicas of a stage": {"pipeline": {"stages": {"postprocessor": {"options": {"num_replicas": 2}}}}},
     "bounds of a model": {"models": {"smollm2": {"options": {"autoscaling_config": {"max_replicas": 3}}}}},
     "pods of a group": {"workerGroups": [merged(CPU["workerGroups"][0], {"replicas": 2, "maxReplicas": 3})]},

@@ -14,6 +14,10 @@ def model(engine=None, **values):
     return {"models": {"smollm2": {**({"engine": engine} if engine else {}), **values}}}
 
 
+def routing(values, profile="default"):
+    return {"settings": {"routing": {profile: values}}}
+
+
 def autoscaling(**values):
     return model(options={"max_ongoing_requests": 8, "autoscaling_config": values})
 
@@ -115,6 +119,30 @@ WRONG = {
         "collections",
     ),
     "model and profile": ({"settings": {"profiles": {"smollm2": {"model": "smollm2"}}}}, "smollm2", "rename"),
+    # --- routing
+    "routing of no profile": (routing({"variants": {"a": {"weight": 1}}}, "nope"), "names nope", "settings.profiles"),
+    "no weight": (routing({"variants": {"a": {}, "b": {"weight": 0}}}), "weights of all variants are 0"),
+    "negative weight": (routing({"variants": {"a": {"weight": -1}}}), "weight"),
+    "model of a variant": (routing({"variants": {"a": {"weight": 1, "model": "gpt"}}}), "names gpt", "smollm2"),
+    "profile of a variant": (routing({"variants": {"a": {"weight": 1, "profile": "best"}}}), "names best"),
+    "name of a variant": (routing({"variants": {"plain": {"weight": 1}}}), "variants.plain", "rename"),
+    "shadow of nobody": (
+        routing({"variants": {"a": {"weight": 1}}, "shadow": [{"variant": "b"}]}),
+        "settings.routing.default.shadow[0].variant names b",
+    ),
+    "rule for nobody": (
+        routing({"variants": {"a": {"weight": 1}}, "rules": [{"when": {"jsonAsked": True}, "variant": "b"}]}),
+        "settings.routing.default.rules[0].variant names b",
+    ),
+    "rule for no model": (
+        routing({"rules": [{"when": {"jsonAsked": True}, "model": "gpt"}]}),
+        "settings.routing.default.rules[0].model names gpt",
+    ),
+    "unknown condition": (
+        routing({"variants": {"a": {"weight": 1}}, "rules": [{"when": {"color": 1}, "variant": "a"}]}),
+        "color",
+    ),
+    "adapter of no model": ({"settings": {"adapters": {"gpt": ["sql"]}}}, "settings.adapters names gpt"),
     # --- GPUs
     "tensor parallel of three (C13c)": (with_gpus(gpu_model(3)), "tensor_parallel_size is 3", "use 1, 2, 4, 8"),
     "more GPUs than there are": (with_gpus(gpu_model(8, 2), replicas=2), "takes 16 GPUs", "8 at most"),

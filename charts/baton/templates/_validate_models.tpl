@@ -85,7 +85,7 @@
 - settings.defaultProfile names {{ $settings.defaultProfile }}, which settings.profiles does not hold: add it or name another.
 {{- end -}}
 {{- range $name, $profile := $settings.profiles -}}
-{{- if not (hasKey $values.models (toString $profile.model)) }}
+{{- if not (hasKey $values.models (splitList ":" (toString $profile.model) | first)) }}
 - settings.profiles.{{ $name }}.model names {{ $profile.model }}, which models does not hold: it holds {{ $names }}.
 {{- end -}}
 {{- if hasKey $values.models $name }}
