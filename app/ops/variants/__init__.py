@@ -1,0 +1,1 @@
+"""Compares the variants of a profile by their metrics."""
