@@ -83,4 +83,5 @@ def _variant(profile: str, variant: str, config: GatewayConfig) -> dict[str, Any
         "retrieval": found.retrieval.enabled,
         "collections": list(found.retrieval.collections),
         "profile": profile,
+        "weight": config.routing[profile].variants[variant].weight,
     }

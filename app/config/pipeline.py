@@ -152,8 +152,8 @@ class PipelineSettings(Config):
     """Jobs in flight per model and gateway replica; more are refused with 503 before any stage works on them.
     Where it is left out it follows from the model's own options: what its replicas work on and what may wait."""
     adapters: dict[Name, tuple[Name, ...]] = Field(default_factory=dict)
-    """LoRA adapters by model, each reachable as the model ``<model>:<adapter>``; its engine needs ``lora_config`` and
-    ``enable_lora``."""
+    """LoRA adapters by model, each reachable as the model ``<model>:<adapter>``. The engine has ``enable_lora`` and
+    either ``lora_config`` (fetched when first asked for) or the adapters among its ``lora_modules``."""
     routing: dict[Name, RoutingConfig] = Field(default_factory=dict)
     """Variants of profiles with their weights, rules before the weights, and shadow traffic, by profile."""
     guardrail: GuardrailConfig = GuardrailConfig()

@@ -34,6 +34,11 @@ class GeneratorServer(LLMServer):  # type: ignore[misc]
         # 700 MB and 20 s of CPU time just when the first requests come.
         await self.engine.start()
 
+    async def _maybe_resolve_lora_from_multiplex(self) -> None:
+        # Without lora_config the adapters are those that the engine was started with (lora_modules): none is fetched.
+        if self._llm_config.lora_config is not None:
+            await super()._maybe_resolve_lora_from_multiplex()
+
     @property
     def _traces_itself(self) -> bool:
         return bool(self._llm_config.engine_kwargs.get("otlp_traces_endpoint"))

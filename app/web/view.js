@@ -203,6 +203,7 @@ function facts(report, usage, times) {
   if (report) tags.push(["guardrail", { block: "blocked", redact: "redacted", flag: "flagged" }[strictest] ?? "passed"]);
   if (report?.json) tags.push(["JSON", report.json.status]);
   if (report?.variant) tags.push(["model", report.variant.model]);
+  if (report?.variant?.name) tags.push(["variant", report.variant.name]);
   if (usage) tags.push(["tokens", `${usage.prompt_tokens} in, ${usage.completion_tokens} out`]);
   return el("details", { className: "facts", open: true },
     el("summary", {}, el("span", { className: "tags" }, ...tags.filter(([, value]) => value !== null).map(([name, value]) =>

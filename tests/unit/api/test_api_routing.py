@@ -160,6 +160,7 @@ async def test_variants_are_listed_and_described(routed: Callable[..., Site]) ->
     site = routed()
     listed = {entry["id"]: entry for entry in (await site.client.get("/v1/models")).json()["data"]}
     assert listed["default@hidden"]["kind"] == "variant"
+    assert (listed["default@canary"]["weight"], listed["default@hidden"]["weight"]) == (1, 0)
     assert (await site.client.get("/v1/models/default@hidden")).json()["model"] == "tooled"
     assert (await site.client.get("/default@hidden/v1/models")).status_code == 200
 

@@ -1,6 +1,7 @@
 """Copies of jobs for variants in the shadow: they take nothing from the answer that somebody waits for."""
 
 import asyncio
+import contextlib
 import time
 from dataclasses import replace
 
@@ -84,9 +85,10 @@ async def test_no_copy_of_what_failed_was_blocked_or_was_left(site):
 
 
 async def test_a_busy_model_gets_no_copies(site):
-    with site.pipeline._capacity.taken("tiny"), site.pipeline._capacity.taken("tiny"):
-        with site.pipeline._capacity.taken("tiny"):
-            await site.ask(with_shadow())
+    with contextlib.ExitStack() as taken:
+        for _ in range(4):
+            taken.enter_context(site.pipeline._capacity.taken("tiny"))
+        await site.ask(with_shadow())
     await settled(site, "dropped")
     assert site.metrics.total(OUTCOMES, way="shadow") == 1
 
