@@ -21,6 +21,8 @@ from app.config.response_format import ResponseFormat
 
 #: Between a profile's name and its variant's.
 MARK = "@"
+#: Fields of a variant that a profile has not, and those that are changed field by field.
+_OWN, _PARTS = frozenset({"weight", "profile"}), ("retrieval", "sampling", "limits")
 Weight = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 
 
@@ -76,8 +78,8 @@ class VariantConfig(Config):
 
     def over(self, base: ProfileConfig) -> ProfileConfig:
         """Return the profile that the variant answers under. Raises ValueError where the two do not fit together."""
-        changes = self.model_dump(exclude={"weight", "profile"}, exclude_none=True)
-        parts = {name: _over(getattr(base, name), changes.pop(name)) for name in ("retrieval", "sampling", "limits")}
+        changes = _given(self)
+        parts = {name: {**_plain(getattr(base, name)), **_given(changes.pop(name))} for name in _PARTS}
         try:
             return ProfileConfig.model_validate({**_plain(base), **changes, **parts})
         except ValidationError as error:
@@ -88,8 +90,8 @@ def _plain(config: Config) -> dict[str, Any]:
     return {name: getattr(config, name) for name in type(config).model_fields}
 
 
-def _over(base: Config, changes: dict[str, Any]) -> dict[str, Any]:
-    return {**_plain(base), **changes}
+def _given(config: Config) -> dict[str, Any]:
+    return {name: value for name, value in _plain(config).items() if value is not None and name not in _OWN}
 
 
 class When(Config):

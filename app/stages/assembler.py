@@ -176,8 +176,9 @@ class _Draft:
             if self._request.max_tokens is None
             else f"max_tokens asks for {self._answer} more"
         )
+        whose = "profile" if self._request.context_tokens == self._window else "model"
         return ContextLengthExceeded(
-            f"The model's context window is {self._window} tokens; system prompt and question take {prompt} and "
+            f"The {whose}'s context window is {self._window} tokens; system prompt and question take {prompt} and "
             f"{asked}. Shorten the messages or lower max_tokens.",
             "assembler",
             "messages",

@@ -369,6 +369,14 @@ async def test_a_stream_is_cancelled_however_its_reader_leaves():
     assert handle.calls[0][0] == plain
 
 
+async def test_an_adapter_goes_to_a_replica_that_has_it():
+    handle = Handle([Stream([1]), Stream([2])])
+    engine = RemoteEngine("generator", lambda: handle, MemoryMetrics())
+    for model in ("llama", "llama:sql"):
+        assert [item async for item in engine.generate("chat", {"model": model})]
+    assert [options.get("multiplexed_model_id") for options, *_ in handle.calls] == [None, "llama:sql"]
+
+
 async def test_a_full_engine_queue_is_an_overload_before_the_first_item():
     metrics = MemoryMetrics()
     engine = RemoteEngine("generator", lambda: Handle([Stream([BackPressureError()])]), metrics)

@@ -1,5 +1,6 @@
 """The local configuration becomes Serve's: what shapes a deployment in args, what may change live in user_config."""
 
+import json
 from pathlib import Path
 
 import pytest
@@ -37,6 +38,49 @@ def test_settings_travel_in_user_config_only(tmp_path):
     settings = PipelineSettings.parse(by_name["gateway"], "user_config")
     assert settings.default_profile == "default"
     assert not pipeline["args"].keys() & {"profiles", "limits", "guardrail"}
+
+
+def test_routing_and_adapters_travel_with_the_settings(tmp_path):
+    raw = yaml.safe_load(LOCAL.read_text())
+    schema = {"type": "json_schema", "json_schema": {"name": "any", "schema": {"type": "object"}}}
+    raw["settings"]["adapters"] = {"smollm2": ["sql"]}
+    raw["settings"]["routing"] = {
+        "plain": {
+            "sticky": "session",
+            "variants": {
+                "stable": {"weight": 9.5},
+                "tuned": {"weight": 0.5, "model": "smollm2:sql", "retrieval": {"topK": 1}, "responseFormat": schema},
+            },
+            "rules": [{"when": {"busyAbove": 0.5, "keys": ["team-a"]}, "variant": "tuned"}],
+            "shadow": [{"variant": "tuned"}],
+        }
+    }
+    config = LocalConfig.parse(raw, "local")
+    sent = json.loads(json.dumps(application(config, "pipeline")["deployments"][0]["user_config"]))
+    gateway = PipelineSettings.parse(sent, "user_config").gateway(config.pipeline)
+    assert gateway == config.settings.gateway(config.pipeline).model_copy(
+        update={"model_capacity": gateway.model_capacity}
+    )
+    assert gateway.variant("plain", "tuned").model == "smollm2:sql"
+    assert gateway.models["smollm2:sql"] == gateway.models["smollm2"]
+
+
+@pytest.mark.parametrize(
+    ("change", "told"),
+    [
+        ({"adapters": {"gpt": ["sql"]}}, "settings.adapters names 'gpt'"),
+        ({"adapters": {"smollm2": ["a:b"]}}, "adapters.smollm2"),
+        ({"routing": {"plain": {"variants": {"a": {"weight": 1, "policy": "x"}}}}}, "routing.plain.variants.a.policy"),
+        ({"routing": {"plain": {"variants": {"a": {"weight": 1, "model": "smollm2:sql"}}}}}, "names 'smollm2:sql'"),
+        ({"routing": {"plain": {"variants": {"a": {"weight": 1, "model": "a:b:c"}}}}}, "variants.a.model"),
+    ],
+)
+def test_adapters_and_routing_that_name_nobody_are_refused(change, told):
+    raw = yaml.safe_load(LOCAL.read_text())
+    raw["settings"].update(change)
+    with pytest.raises(ConfigError) as refused:
+        LocalConfig.parse(raw, "local")
+    assert told in refused.value.message
 
 
 def test_a_stage_moved_to_a_deployment_gets_its_settings(tmp_path):

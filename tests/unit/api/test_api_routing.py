@@ -8,7 +8,7 @@ from copy import deepcopy
 from typing import Any
 
 import pytest
-from gateway_site import SETTINGS, Site
+from gateway_site import PERSON, SETTINGS, Site
 
 from app.api.resolution import resolve
 from app.config.gateway import GatewayConfig
@@ -103,6 +103,14 @@ async def test_every_endpoint_of_answers_is_routed(routed: Callable[..., Site]) 
         assert reply.headers["x-baton-variant"] == "canary"
         assert site.job.policy == "strict"
         assert '"name":"canary"' in reply.text
+
+
+async def test_a_variant_may_have_a_response_format_of_its_own(routed: Callable[..., Site]) -> None:
+    checked = {"type": "json_schema", "json_schema": {"name": "person", "schema": PERSON}}
+    site = routed(variants={"strict": {"weight": 1, "responseFormat": checked}})
+    assert await variant_of(site) == "strict"
+    assert site.job.response_format is not None
+    assert site.job.response_format["json_schema"]["schema"] == PERSON
 
 
 # --- by name ----------------------------------------------------------------------------------------------------------

@@ -126,6 +126,15 @@ def test_what_cannot_fit_is_refused_with_the_numbers(assembler):
     assert "qqq" not in caught.value.message
 
 
+def test_a_profile_may_have_a_smaller_window_but_no_larger_one(assembler):
+    whole = assembler.run(ask(max_tokens=None))
+    tight = assembler.run(ask(max_tokens=None, context_tokens=whole.tokens + 100))
+    assert tight.max_tokens == 100
+    assert assembler.run(ask(max_tokens=None, context_tokens=10 * WINDOW)) == whole
+    with pytest.raises(ContextLengthExceeded, match=f"The profile's context window is {whole.tokens + 8} tokens"):
+        assembler.run(ask(max_tokens=9, context_tokens=whole.tokens + 8))
+
+
 def test_a_prompt_many_times_the_window_says_more_than(assembler):
     with pytest.raises(ContextLengthExceeded, match="more than 1000 tokens"):
         assembler.run(ask("ant " * 100_000, max_tokens=8))
