@@ -15,8 +15,8 @@ import numpy.typing as npt
 
 from app.messages import ChoiceReport, Delta, Message, RetrievalQuery, Usage
 
-#: Ends a variant's name in metrics of answers that nobody got.
-SHADOW_SUFFIX = ":shadow"
+#: Ends a variant's name in metrics of answers that nobody got; no name of the configuration has such a sign.
+SHADOW_SUFFIX = "~shadow"
 
 
 def base_model(model: str) -> str:

@@ -11,7 +11,7 @@ ANSWERING = 'route=~"(/.profile.)?/v1/(chat/completions|completions|embeddings)|
 COUNTED = 'outcome!~"blocked|refused|cancelled"'
 HURT = 'outcome=~"failed|timeout|shed"'
 #: Answers that somebody got: those of variants in the shadow are recorded under a name of their own.
-GIVEN = 'variant!~".+:shadow"'
+GIVEN = 'variant!~".+~shadow"'
 BY = ("namespace", "job")
 
 

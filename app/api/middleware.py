@@ -119,9 +119,10 @@ class RequestMiddleware:
 
 def _log_access(method: str, facts: Facts, seen: Observed) -> None:
     milliseconds = round(seen.seconds * 1000, 1)
+    answering = f"{seen.profile} variant={seen.variant}" if seen.variant else seen.profile
     _log.info(
-        "%s %s %d %.1f ms profile=%s variant=%s request_id=%s trace_id=%s",
-        *(method, seen.route, seen.status, milliseconds, seen.profile, seen.variant, facts.request_id, facts.trace_id),
+        "%s %s %d %.1f ms profile=%s request_id=%s trace_id=%s",
+        *(method, seen.route, seen.status, milliseconds, answering, facts.request_id, facts.trace_id),
         extra={
             "method": method,
             "route": seen.route,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Annotated, Self
 
-from pydantic import Field, model_validator
+from pydantic import Field, PrivateAttr, model_validator
 
 from app.answers.json_check import check_schema
 from app.config.base import Config
@@ -109,6 +109,8 @@ class GatewayConfig(Config):
     """Jobs in flight per model; more are refused before any stage works on them. Empty: any number."""
     routing: dict[Name, RoutingConfig] = Field(default_factory=dict)
     """Variants, rules and shadows by profile."""
+    #: What variants answer under: putting one together takes 0.3 ms of a core, and each request needs one.
+    _variants: dict[tuple[str, str], ProfileConfig] = PrivateAttr(default_factory=dict)
 
     @model_validator(mode="after")
     def _capacities_have_models(self) -> Self:
@@ -151,8 +153,7 @@ class GatewayConfig(Config):
 
     def variant(self, profile: str, variant: str) -> ProfileConfig:
         """Return what a variant answers under."""
-        found = self.routing[profile].variants[variant]
-        return found.over(self.profiles[found.profile or profile])
+        return self._variants[profile, variant]
 
     @model_validator(mode="after")
     def _profiles_keep_to_models_and_limits(self) -> Self:
@@ -167,16 +168,17 @@ class GatewayConfig(Config):
         return self
 
     def _answering(self) -> Iterator[tuple[str, ProfileConfig]]:
-        """Yield all that a request may be answered under, with the key that it stands at."""
+        """Yield all that a request may be answered under, with the key that it stands at; keep the variants."""
         for name, profile in self.profiles.items():
             yield f"profiles.{name}", profile
         for name, routing in self.routing.items():
-            for variant in routing.variants:
+            for variant, config in routing.variants.items():
                 where = f"routing.{name}.variants.{variant}"
                 try:
-                    found = self.variant(name, variant)
+                    found = config.over(self.profiles[config.profile or name])
                 except ValueError as error:
                     raise ValueError(f"{where}: {error}") from None
+                self._variants[name, variant] = found
                 yield where, found
 
     def _check_schema(self, where: str, response_format: JsonSchemaFormat) -> None:

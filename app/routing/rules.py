@@ -14,7 +14,7 @@ _TURN_TOKENS = 4
 #: Characters of a Latin text, and of all others, that make a token.
 _LATIN_CHARS, _OTHER_CHARS = 4.0, 1.2
 #: What is looked at to tell a language: the beginning says it.
-_LANGUAGE_CHARS = 4096
+_LANGUAGE_CHARS = 1024
 _HAN = re.compile(r"[\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff]")
 _KANA = re.compile(r"[\u3040-\u30ff]")
 _LATIN_WORD = re.compile(r"[A-Za-z\u00c0-\u024f]+")

@@ -102,7 +102,7 @@ _SIDE_BY_SIDE = Row(
         ),
         Panel(
             "Share grounded",
-            "Answers that their passages carry to more than one half; `:shadow` are copies that nobody got.",
+            "Answers that their passages carry to more than one half; `~shadow` are copies that nobody got.",
             "percentunit",
             (
                 (
@@ -116,7 +116,7 @@ _SIDE_BY_SIDE = Row(
         ),
         _latency(
             "Time to first token",
-            "As the gateway sees it; `:shadow` are copies that nobody got.",
+            "As the gateway sees it; `~shadow` are copies that nobody got.",
             "ray_baton_time_to_first_token_milliseconds",
         ),
         _latency(

@@ -97,7 +97,7 @@ def test_rules_names_and_a_shadow(baton, back):
 
     baton.wait_for(lambda: baton.scrape(OUTCOMES, 'way="shadow"', 'outcome="answered"') >= 1, 90, "a copy was answered")
     first = "ray_baton_time_to_first_token_milliseconds_count"
-    baton.wait_for(lambda: baton.scrape(first, 'variant="canary:shadow"') >= 1, 60, "and measured apart")
+    baton.wait_for(lambda: baton.scrape(first, 'variant="canary~shadow"') >= 1, 60, "and measured apart")
 
 
 @pytest.mark.timeout(300)

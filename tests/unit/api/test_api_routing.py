@@ -225,7 +225,7 @@ async def test_a_shadow_gets_a_copy_under_its_own_variant(routed: Callable[..., 
     assert 8 < shadow.seconds <= 9
     copy = shadow.job
     assert copy is not None
-    assert (copy.system_prompt, copy.way, copy.variant_label) == ("Be bold.", "shadow", "canary:shadow")
+    assert (copy.system_prompt, copy.way, copy.variant_label) == ("Be bold.", "shadow", "canary~shadow")
     assert (copy.priority, copy.return_contexts, copy.shadows) == ("batch", False, ())
     assert copy.request_id != site.job.request_id
 

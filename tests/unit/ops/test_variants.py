@@ -34,7 +34,7 @@ SERIES = {
     **counter("canary", "shadow", answered=40, dropped=5),
     **histogram(FIRST, "stable", 800, 100, 10),
     **histogram(FIRST, "canary", 10, 70, 10),
-    **histogram(FIRST, "canary:shadow", 20, 20, 0),
+    **histogram(FIRST, "canary~shadow", 20, 20, 0),
     **histogram(WHOLE, "stable", 100, 700, 100, outcome="answered"),
     **histogram(WHOLE, "canary", 10, 70, 10, outcome="answered"),
     **histogram(WHOLE, "canary", 0, 0, 20, outcome="failed"),
@@ -135,7 +135,7 @@ def test_another_variant_to_compare_with(node, capsys):
     ("path", "more", "profile", "told"),
     [
         ("/metrics", (), "slow", "No variant of profile 'slow' has answered yet"),
-        ("/metrics", ("--against", "nope"), "fast", "there are stable, canary, canary:shadow"),
+        ("/metrics", ("--against", "nope"), "fast", "there are stable, canary, canary~shadow"),
         ("", ("--period", "soon"), "fast", "like 30m"),
         ("/nowhere", (), "fast", "does not speak as Prometheus does"),
         ("", ("--url", "http://127.0.0.1:9/metrics"), "fast", "name one Prometheus"),

@@ -42,9 +42,9 @@ async def test_the_copy_is_counted_and_kept_apart(site):
     assert site.metrics.total(OUTCOMES, variant="stable", way="weight", outcome="answered") == 1
     first = "baton_time_to_first_token_milliseconds"
     assert site.metrics.count(first, variant="stable", profile="default") == 1
-    assert site.metrics.count(first, variant="canary:shadow") == 1
+    assert site.metrics.count(first, variant="canary~shadow") == 1
     assert site.metrics.count(first, variant="canary") == 0
-    assert site.metrics.total("baton_guardrail_total", variant="canary:shadow", direction="input") == 1
+    assert site.metrics.total("baton_guardrail_total", variant="canary~shadow", direction="input") == 1
 
 
 async def test_it_begins_when_the_answer_is_complete(site):
