@@ -19,8 +19,8 @@ from app.traces import OFF, Traces
 
 _DESCRIPTION = (
     "A guarded, retrieval-augmented LLM pipeline behind OpenAI's API. Everything under `/v1` for answers, embeddings "
-    "and models is also reachable under `/{profile}/v1`; every profile is also a model name, and every variant of one as "
-    "`profile@variant`. Errors have OpenAI's shape. The header `x-request-id` is echoed."
+    "and models is also reachable under `/{profile}/v1`; every profile is also a model name, and so is every "
+    "variant, as `profile@variant`. Errors have OpenAI's shape. The header `x-request-id` is echoed."
 )
 
 

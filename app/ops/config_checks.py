@@ -125,14 +125,22 @@ def _replicas(options: Mapping[str, Any]) -> int:
     return 1 if found is None else int(found)
 
 
-def missing_collections(config: LocalConfig, known: Collection[str]) -> Iterator[str]:
-    """Yield a line for each profile that searches a collection neither ``known`` nor indexed at start."""
-    there = {*known, *config.collections}
+def _searched(config: LocalConfig) -> Iterator[tuple[str, Collection[str]]]:
     for name, profile in config.settings.profiles.items():
-        lacking = [collection for collection in profile.retrieval.collections if collection not in there]
+        yield f"profiles.{name}", profile.retrieval.collections
+    for name, routing in config.settings.routing.items():
+        for variant, found in routing.variants.items():
+            yield f"routing.{name}.variants.{variant}", found.retrieval.collections or ()
+
+
+def missing_collections(config: LocalConfig, known: Collection[str]) -> Iterator[str]:
+    """Yield a line for each profile and variant that searches a collection neither ``known`` nor indexed at start."""
+    there = {*known, *config.collections}
+    for where, collections in _searched(config):
+        lacking = [collection for collection in collections if collection not in there]
         if lacking:
             yield (
-                f"warning: settings.profiles.{name}.retrieval.collections names {', '.join(map(bounded, lacking))}, "
+                f"warning: settings.{where}.retrieval.collections names {', '.join(map(bounded, lacking))}, "
                 "which is not there: questions get 404 until it is indexed"
             )
 

@@ -166,6 +166,15 @@ def test_a_collection_that_nobody_has_indexed_is_a_warning(tmp_path):
     assert config_checks.collections_on_disk(elsewhere) is None
 
 
+def test_variants_search_collections_too(tmp_path):
+    def change(raw):
+        searching = {"weight": 1, "retrieval": {"collections": ["docs", "nosuch"]}}
+        raw["settings"]["routing"] = {"plain": {"variants": {"a": searching, "b": {}}}}
+
+    (line,) = config_checks.missing_collections(load(written(tmp_path, change), tmp_path), ())
+    assert line.startswith("warning: settings.routing.plain.variants.a.retrieval.collections names 'nosuch',")
+
+
 class Dashboard(Answers, http.server.BaseHTTPRequestHandler):
     """Takes any configuration, is busy with it for ever, and lets somebody press Ctrl-C meanwhile."""
 

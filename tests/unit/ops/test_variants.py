@@ -8,7 +8,7 @@ import pytest
 
 from app.ops.variants.__main__ import main
 from app.ops.variants.estimates import Estimate, difference, is_real, quantile, share
-from tests.unit.ops.test_top import Answers, serving
+from tests.unit.ops.serving import Answers, serving
 
 OUTCOMES = "ray_baton_variant_outcomes_total"
 FIRST, WHOLE = "ray_baton_time_to_first_token_milliseconds", "ray_baton_request_milliseconds"
