@@ -12,6 +12,8 @@ from starlette.types import Scope
 from app.config.gateway import GatewayConfig, LimitsConfig
 from app.errors import DeadlineExceeded, GuardrailBlocked, Overloaded
 from app.jobs import PipelinePort
+from app.keys.meter import UNMETERED, Meter
+from app.keys.rights import ALL, Rights
 
 Outcome = Literal["answered", "blocked", "refused", "cancelled", "shed", "timeout", "failed"]
 CLIENT_CLOSED_REQUEST = 499
@@ -63,6 +65,12 @@ class Facts:
     code: str = ""
     """Our code of the error that ended the request."""
     sent_status: int | None = None
+    key_id: str = ""
+    """The id of the API key; empty where none is asked for."""
+    rights: Rights = ALL
+    """What the key may do."""
+    meter: Meter = UNMETERED
+    """What the key has used."""
     outcome: int | None = None
     """The status to report in place of the sent one."""
 

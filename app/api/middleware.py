@@ -19,6 +19,7 @@ from app.api.hangup import ClientGone
 from app.api.request_ids import REQUEST_ID, fit_request_id
 from app.config.gateway import LimitsConfig
 from app.errors import CrossOrigin, InvalidRequest, PayloadTooLarge, RequestTimeout, bounded
+from app.keys.meter import RATE_LIMIT_HEADERS
 from app.logs import logger
 from app.traces import NO_SPAN, Span, Traces
 
@@ -31,7 +32,7 @@ _CORS: dict[str, Any] = {
     "allow_methods": ("*",),
     "allow_headers": ("*",),
     "allow_private_network": True,
-    "expose_headers": (REQUEST_ID, "retry-after", "traceparent"),
+    "expose_headers": (REQUEST_ID, "retry-after", "traceparent", *RATE_LIMIT_HEADERS),
 }
 _DRAINED_BYTES = 64 * 1024 * 1024
 _DRAINING_SECONDS = 5.0
@@ -117,8 +118,8 @@ class RequestMiddleware:
 def _log_access(method: str, facts: Facts, seen: Observed) -> None:
     milliseconds = round(seen.seconds * 1000, 1)
     _log.info(
-        "%s %s %d %.1f ms profile=%s request_id=%s trace_id=%s",
-        *(method, seen.route, seen.status, milliseconds, seen.profile, facts.request_id, facts.trace_id),
+        "%s %s %d %.1f ms profile=%s key=%s request_id=%s trace_id=%s",
+        *(method, seen.route, seen.status, milliseconds, seen.profile, facts.key_id, facts.request_id, facts.trace_id),
         extra={
             "method": method,
             "route": seen.route,
@@ -127,6 +128,7 @@ def _log_access(method: str, facts: Facts, seen: Observed) -> None:
             "milliseconds": milliseconds,
             "profile": seen.profile,
             "priority": seen.priority,
+            "key": facts.key_id,
             "request_id": facts.request_id,
             "trace_id": facts.trace_id,
         },

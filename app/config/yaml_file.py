@@ -33,15 +33,17 @@ class _Loader(yaml.SafeLoader):
         return super().construct_mapping(node, deep)
 
 
-def read_yaml(path: Path, places: Mapping[str, str]) -> dict[str, Any]:
+def read_yaml(
+    path: Path, places: Mapping[str, str], start: str = "copy config/local.yaml and change the copy"
+) -> dict[str, Any]:
     """Return the file's mapping, with each ``{name}`` in its texts replaced by ``places[name]``.
 
-    Raises :class:`ConfigError` with one sentence.
+    ``start`` says how to begin where the file is empty. Raises :class:`ConfigError` with one sentence.
     """
     try:
         raw = yaml.load(path.read_text(encoding="utf-8"), _Loader)  # noqa: S506 - a SafeLoader
         if raw is None:
-            raise ConfigError(f"{path} is empty: copy config/local.yaml and change the copy.")
+            raise ConfigError(f"{path} is empty: {start}.")
         if not isinstance(raw, dict):
             raise ConfigError(f"{path} must hold keys and their values at the top, not {_kind(raw)}.")
         return {key: _filled(value, places, str(key), path) for key, value in raw.items()}

@@ -38,8 +38,11 @@ def compile_filter(node: Filter | None) -> Any:
     return condition if isinstance(condition, models.Filter) else models.Filter(must=[condition])
 
 
-def document_filter(ids: Sequence[str] | None, *, first_only: bool = True) -> Any:
-    """Return the filter for the passages of documents (None = of all), or only for the first passage of each."""
+def document_filter(ids: Sequence[str] | None, where: Filter | None = None, *, first_only: bool = True) -> Any:
+    """Return the filter for the passages of documents (None = of all), or only for the first passage of each.
+
+    ``where`` has to hold besides.
+    """
     from qdrant_client import models
 
     must = []
@@ -47,6 +50,8 @@ def document_filter(ids: Sequence[str] | None, *, first_only: bool = True) -> An
         must.append(models.FieldCondition(key="position", match=models.MatchValue(value=0)))
     if ids is not None:
         must.append(models.FieldCondition(key="document_id", match=models.MatchAny(any=list(ids))))
+    if where is not None:
+        must.append(compile_filter(where))
     return models.Filter(must=must)
 
 
