@@ -5,6 +5,7 @@ from __future__ import annotations
 from pydantic import Field
 
 from app.config.base import Config
+from app.faults import FILE_PATTERN
 
 #: Where the chart mounts the Secret with the keys.
 KEYS_FOLDER = "/etc/baton/keys"
@@ -15,5 +16,5 @@ class AuthConfig(Config):
 
     enabled: bool = False
     """Whether every route but health and the page at `/` asks for a key."""
-    keys_file: str = Field(default=f"{KEYS_FOLDER}/keys.yaml", min_length=1)
+    keys_file: str = Field(default=f"{KEYS_FOLDER}/keys.yaml", pattern=FILE_PATTERN)
     """The file that lists the keys; read again when it changes. The chart mounts `auth.existingSecret` here."""

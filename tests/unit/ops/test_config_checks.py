@@ -12,6 +12,8 @@ import pytest
 import yaml
 
 from app.config.local import ROOT, load
+from app.errors import ConfigError
+from app.keys.file import hash_of
 from app.ops import apply, config_checks, run
 from tests.unit.ops.serving import Answers, serving
 
@@ -198,3 +200,37 @@ def test_ctrl_c_ends_apply_in_one_line(tmp_path, capsys):
     assert code == 130
     assert said.err == "baton: interrupted; what was sent already stays sent, and comes into force.\n"
     assert "shopping.retrieval.collections names 'x', which is not there" in said.out
+
+
+def with_keys(raw, folder):
+    raw["settings"]["auth"] = {"enabled": True, "keysFile": str(folder / "keys.yaml")}
+
+
+@pytest.mark.parametrize(
+    ("key", "told"),
+    [
+        ("", "give a key with ingest in the environment variable BATON_API_KEY"),
+        ("bt-wrong", "BATON_API_KEY is none of"),
+        ("bt-right", ""),
+    ],
+)
+def test_a_start_with_keys_on_needs_one_of_its_own(tmp_path, monkeypatch, key, told):
+    (tmp_path / "keys.yaml").write_text(
+        yaml.safe_dump({"keys": [{"id": "own", "secrets": [{"hash": hash_of("bt-right")}]}]})
+    )
+    config = load(written(tmp_path, lambda raw: with_keys(raw, tmp_path)), tmp_path)
+    monkeypatch.setenv("BATON_API_KEY", key)
+    try:
+        config_checks.check_keys(config)
+        config_checks.check_own_key(config)
+    except ConfigError as error:
+        assert told in error.message
+        assert told
+    else:
+        assert not told
+
+
+def test_a_file_of_keys_that_is_not_there_is_refused_before_anything_starts(tmp_path, capsys):
+    path = written(tmp_path, lambda raw: with_keys(raw, tmp_path))
+    assert apply.main(["--config", str(path), "--data", str(tmp_path)]) == 2
+    assert "keys.yaml cannot be read: No such file or directory" in capsys.readouterr().err
