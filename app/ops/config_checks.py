@@ -37,9 +37,7 @@ def check_keys(config: LocalConfig) -> None:
         return
     keys = read_keys(Path(auth.keys_file)).keys
     if own and hash_of(own) not in {secret.hash for key in keys for secret in key.secrets}:
-        raise ConfigError(
-            f"The key in the environment variable {VARIABLE} is none of {auth.keys_file}: give one of its."
-        )
+        raise ConfigError(f"The key in the environment variable {VARIABLE} is none of {auth.keys_file}.")
 
 
 def check_own_key(config: LocalConfig) -> None:

@@ -1,8 +1,8 @@
 """``python -m app.ops.keys``: makes API keys, and looks at the file that lists them.
 
 ``new`` prints a fresh secret once, on standard output, and the entry for the file on standard error, or adds the entry
-to the file that ``--file`` names. ``hash`` reads a secret from standard input. ``list`` checks a file and shows its keys.
-A secret never stands on the command line, where every user of the machine could read it.
+to the file that ``--file`` names. ``hash`` reads a secret from standard input. ``list`` checks a file and shows its
+keys. A secret never stands on the command line, where every user of the machine could read it.
 
 Exit codes: 0 done; 1 the file is wrong; 2 wrong usage.
 """
@@ -96,7 +96,7 @@ def _entry(options: argparse.Namespace, secret: str) -> dict[str, Any]:
 
 
 def _add(path: Path, entry: dict[str, Any]) -> None:
-    """Put the entry at the end of the file. A new file takes the old one's place, since a gateway may read it any time."""
+    """Put the entry at the end of the file; a new one takes its place, since a gateway may read it at any time."""
     held = read_keys(path).model_dump(mode="json", by_alias=True, exclude_none=True)["keys"] if path.exists() else []
     if any(found["id"] == entry["id"] for found in held):
         raise ConfigError(

@@ -12,6 +12,8 @@ import yaml
 from app.keys.file import KeysFile, hash_of, read_keys
 from app.ops import keys
 
+WRONG = [["--id", "a b"], ["--id", "a", "--concurrency", "0"], ["--id", "a", "--tenant", "/"]]
+
 
 def test_a_key_without_a_file_prints_its_secret_and_an_entry_to_paste(capsys: pytest.CaptureFixture[str]) -> None:
     assert keys.main(["new", "--id", "shop"]) == 0
@@ -48,9 +50,7 @@ def test_an_id_is_taken_once(tmp_path: Path, capsys: pytest.CaptureFixture[str])
     assert "To rotate its secret" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize(
-    "wrong", [["--id", "a b"], ["--id", "a", "--concurrency", "0"], ["--id", "a", "--tenant", "/"]]
-)
+@pytest.mark.parametrize("wrong", WRONG)
 def test_a_key_that_the_gateway_would_refuse_is_not_made(wrong: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     assert keys.main(["new", *wrong]) == 1
     printed = capsys.readouterr()
