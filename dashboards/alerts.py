@@ -270,8 +270,8 @@ _CLUSTER = (
             "Overview: days left of API keys.",
         ),
         (
-            "Add a fresh secret to the key's `secrets` (`python -m app.ops.keys new` makes one), hand it to its users, and "
-            "take the old one out when they have changed.",
+            "Add a fresh secret to the key's `secrets` (`python -m app.ops.keys new` makes one), hand it to its users, "
+            "and take the old one out when they have changed.",
             "A key that nobody needs: take it out of the file.",
         ),
     ),

@@ -17,7 +17,7 @@ from app.api.context import Observed
 from app.config.gateway import GatewayConfig
 from app.config.pipeline import PipelineSettings, PipelineShape
 from app.config.serve import STAGES
-from app.deployments.live_settings import LiveSettings, lasting
+from app.deployments.live_settings import ClusterKept, LiveSettings, lasting
 from app.deployments.runner import settle
 from app.deployments.stages import build_runner, open_payloads, stage_shape
 from app.errors import ConfigError, StageUnavailable
@@ -43,7 +43,7 @@ class Gateway:
         self._shape = PipelineShape.parse(shape, "pipeline")
         self._metrics: Metrics = RayMetrics()
         self._live = LiveSettings("gateway", self._take, self._metrics, _lasting)
-        self._keys = Keys(self._metrics)
+        self._keys = Keys(self._metrics, ClusterKept("keys"))
         self._settings: GatewayConfig | None = None
         self._stage_settings: PipelineSettings | None = None
         self._payloads = open_payloads(self._shape)

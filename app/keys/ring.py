@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any, Protocol
 
 from app.config.auth import AuthConfig
 from app.errors import ConfigError, Unauthenticated
@@ -42,13 +43,29 @@ class Loaded:
     state: object = None
 
 
+class Kept(Protocol):
+    """Where the keys lie that were accepted last, by their hashes, for a replica that starts when the file is wrong."""
+
+    def read(self) -> Any:
+        """Return the record of them; None where there is none."""
+
+    def write(self, record: Any) -> None:
+        """Put another record, plain data, in its place."""
+
+
 class Keys:
     """The keys of one gateway replica."""
 
     def __init__(
-        self, metrics: Metrics, look_seconds: float = _LOOK_SECONDS, now: Callable[[], float] = time.time
+        self,
+        metrics: Metrics,
+        kept: Kept | None = None,
+        look_seconds: float = _LOOK_SECONDS,
+        now: Callable[[], float] = time.time,
     ) -> None:
         self._metrics = metrics
+        self._kept = kept
+        self._in_force = False
         self._look_seconds = look_seconds
         self._now = now
         self._loaded = Loaded()
@@ -61,14 +78,28 @@ class Keys:
         """Whether requests need a key."""
         return self._loaded.keys is not None
 
-    @staticmethod
-    async def load(config: AuthConfig) -> Loaded:
-        """Return the keys that the settings name, read but not in force yet. Raises ConfigError."""
-        return await asyncio.to_thread(_load, Path(config.keys_file)) if config.enabled else Loaded()
+    async def load(self, config: AuthConfig) -> Loaded:
+        """Return the keys that the settings name, read but not in force yet. Raises ConfigError.
+
+        Where the file is wrong when a replica starts, they are those that were accepted last: a faulty Secret would
+        otherwise stop nobody at first, and all service at the next restart.
+        """
+        if not config.enabled:
+            return Loaded()
+        path = Path(config.keys_file)
+        try:
+            return await asyncio.to_thread(_load, path)
+        except ConfigError as error:
+            keys = None if self._in_force else await asyncio.to_thread(self._read_kept)
+            if keys is None:
+                raise
+            self._refused(error)
+            return Loaded(path, keys, _state(path))
 
     def use(self, loaded: Loaded) -> None:
         """Put keys in force and follow their file."""
         self._take(loaded)
+        self._in_force = True
         if self._watch is not None:
             self._watch.cancel()
         self._watch = asyncio.create_task(self._follow()) if self.on else None
@@ -119,6 +150,7 @@ class Keys:
 
     async def _follow(self) -> None:
         path, seen = self._loaded.path, self._loaded.state
+        await asyncio.to_thread(self._keep)
         while path is not None:
             await asyncio.sleep(self._look_seconds)
             state = await asyncio.to_thread(_state, path)
@@ -130,11 +162,31 @@ class Keys:
         try:
             loaded = await asyncio.to_thread(_load, path)
         except ConfigError as error:
-            _log.error("gateway: changed keys refused, the old ones stay in force: %s", error)
-            self._metrics.add("baton_config_refused_total", deployment="gateway")
+            self._refused(error)
             return
         self._take(loaded)
         _log.info("gateway: %d keys in force", len(loaded.keys.keys if loaded.keys else ()))
+        await asyncio.to_thread(self._keep)
+
+    def _refused(self, error: ConfigError) -> None:
+        _log.error("gateway: keys refused, the old ones stay in force: %s", error)
+        self._metrics.add("baton_config_refused_total", deployment="gateway")
+
+    def _read_kept(self) -> KeysFile | None:
+        try:
+            record = self._kept.read() if self._kept else None
+            return None if record is None else KeysFile.model_validate(record)
+        except Exception as error:  # the refusal says more than a store that is away, or another Baton's record
+            _log.warning("gateway: the keys accepted last cannot be read: %s", type(error).__name__)
+            return None
+
+    def _keep(self) -> None:
+        if self._kept is None or self._loaded.keys is None:
+            return
+        try:
+            self._kept.write(self._loaded.keys.model_dump(mode="json", by_alias=True))
+        except Exception as error:  # they are in force all the same
+            _log.warning("gateway: the accepted keys cannot be kept: %s", type(error).__name__)
 
 
 def _load(path: Path) -> Loaded:

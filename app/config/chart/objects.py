@@ -172,7 +172,7 @@ class AuthValues(Config):
     key: str = Field(default="keys.yaml", min_length=1)
     """Its key that holds the file."""
     client_secret: SecretKey | None = None
-    """Secret with one of those keys' own secrets, for the Jobs that fill the index (it needs ingest) and `helm test`."""
+    """Secret that holds what opens one of those keys, for `helm test` and the Jobs that fill the index (ingest)."""
 
 
 class CollectionValues(Config):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import logging
 import os
 from collections.abc import AsyncIterator
@@ -22,15 +23,32 @@ NOW = 1_800_000_000.0
 EARLIER, LATER = "2027-01-01T00:00:00Z", "2028-01-01T00:00:00Z"
 
 
+class Kept:
+    """What replicas share, as plain data."""
+
+    def __init__(self) -> None:
+        self.text = "null"
+
+    def read(self) -> Any:
+        return json.loads(self.text)
+
+    def write(self, record: Any) -> None:
+        self.text = json.dumps(record)
+
+
 class Ring:
     """Keys over a file as Kubernetes mounts it: a link to a folder that is put in place of the one before."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self.metrics = MemoryMetrics()
-        self.keys = Keys(self.metrics, 0.01, lambda: NOW)
+        self.kept = Kept()
+        self.keys = self.replica()
         self.config = AuthConfig(enabled=True, keys_file=str(folder / "data" / "keys.yaml"))
         self.states = 0
+
+    def replica(self) -> Keys:
+        return Keys(self.metrics, self.kept, 0.01, lambda: NOW)
 
     def mount(self, text: str) -> None:
         self.states += 1
@@ -111,7 +129,7 @@ async def test_a_wrong_file_is_refused_as_a_whole_told_once_and_mended(
         await asyncio.sleep(0.1)
     assert ring.metrics.total("baton_config_refused_total") == 1
     assert ring.opens("first") == "one"
-    assert "changed keys refused" in caplog.text
+    assert "keys refused, the old ones stay in force" in caplog.text
     assert "bt-plain-secret" not in caplog.text
     ring.write(key("two", "second"))
     await ring.until(lambda: ring.opens("second"))
@@ -124,6 +142,22 @@ async def test_a_file_that_goes_away_leaves_the_keys_in_force(ring: Ring) -> Non
     (ring.folder / "data").unlink()
     await ring.until(lambda: ring.metrics.total("baton_config_refused_total"))
     assert ring.opens("first") == "one"
+
+
+async def test_a_replica_that_starts_while_the_file_is_wrong_takes_the_keys_accepted_last(ring: Ring) -> None:
+    ring.write(key("one", "first"))
+    await ring.start()
+    ring.write(key("two", "second", limits={"concurrency": 3}))
+    await ring.until(lambda: "two" in ring.kept.text)
+    ring.mount("keys: broken")
+    ring.keys.close()
+    ring.keys = ring.replica()
+    await ring.start()
+    assert (ring.opens("first"), ring.opens("second")) == ("", "two")
+    assert ring.metrics.total("baton_config_refused_total") >= 1
+    assert "second" not in ring.kept.text
+    ring.write(key("three", "third"))
+    await ring.until(lambda: ring.opens("third"))
 
 
 async def test_settings_turn_keys_on_and_off_and_a_file_that_is_not_there_refuses_them(ring: Ring) -> None:
