@@ -99,7 +99,7 @@ class KeysFile(Config):
 
 def read_keys(path: Path) -> KeysFile:
     """Read the file, YAML or JSON. Raises ConfigError, which never quotes a value: it might be a secret."""
-    raw = read_yaml(path, {}, "make a key with `python -m app.ops.keys new`")
+    raw = read_yaml(path, {}, start="make a key with `python -m app.ops.keys new`", echo=False)
     try:
         return KeysFile.model_validate(raw)
     except ValidationError as error:

@@ -81,8 +81,9 @@ class Keys:
     async def load(self, config: AuthConfig) -> Loaded:
         """Return the keys that the settings name, read but not in force yet. Raises ConfigError.
 
-        Where the file is wrong when a replica starts, they are those that were accepted last: a faulty Secret would
-        otherwise stop nobody at first, and all service at the next restart.
+        Where the file is wrong, they are those in force, so that it holds up no other setting; when a replica starts,
+        those that were accepted last: a faulty Secret would otherwise stop nobody at first, and all service at the next
+        restart.
         """
         if not config.enabled:
             return Loaded()
@@ -90,7 +91,10 @@ class Keys:
         try:
             return await asyncio.to_thread(_load, path)
         except ConfigError as error:
-            keys = None if self._in_force else await asyncio.to_thread(self._read_kept)
+            if self._in_force:
+                keys = self._loaded.keys if self._loaded.path == path else None
+            else:
+                keys = await asyncio.to_thread(self._read_kept)
             if keys is None:
                 raise
             self._refused(error)

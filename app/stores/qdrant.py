@@ -32,9 +32,9 @@ from app.stores.contract import (
     not_found,
     unexpected,
 )
-from app.stores.filters import Filter
+from app.stores.filters import RESERVED_KEY, Filter
 from app.stores.payload import encode_tokens
-from app.stores.qdrant_filters import compile_filter, document_filter, facets, query_terms, term_weights
+from app.stores.qdrant_filters import compile_filter, document_filter, facet, facets, query_terms, term_weights
 from app.stores.secrets import read_secret
 from app.stores.terms import tokenize
 
@@ -211,10 +211,11 @@ class QdrantStore:
                 return rows
 
     def _index_documents(self, name: str) -> None:
-        """Index the payload that documents are found by; local mode has no payload indexes."""
+        """Index the payload that documents and tenants are found by; local mode has no payload indexes."""
         if not self._local:
             self._client.create_payload_index(_PREFIX + name, "document_id", field_schema="keyword")
             self._client.create_payload_index(_PREFIX + name, "position", field_schema="integer")
+            self._client.create_payload_index(_PREFIX + name, facet(RESERVED_KEY, ""), field_schema="keyword")
 
     @contextmanager
     def _guarded(self, name: str | None = None) -> Iterator[None]:

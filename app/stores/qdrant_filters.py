@@ -89,15 +89,20 @@ def _one_of(node: OneOf, models: Any) -> Any:
     conditions = [_number(models, node.key, gte=value, lte=value) for value in node.numbers]
     if node.texts:
         match = models.MatchAny(any=node.texts)
-        conditions.append(models.FieldCondition(key=f"facets.{_field(node.key, '')}", match=match))
+        conditions.append(models.FieldCondition(key=facet(node.key, ""), match=match))
     for value in node.booleans:
         match = models.MatchValue(value=value)
-        conditions.append(models.FieldCondition(key=f"facets.{_field(node.key, value)}", match=match))
+        conditions.append(models.FieldCondition(key=facet(node.key, value), match=match))
     return models.Filter(should=conditions)
 
 
 def _number(models: Any, key: str, **bounds: float) -> Any:
-    return models.FieldCondition(key=f"facets.{_field(key, 0.0)}", range=models.Range(**bounds))
+    return models.FieldCondition(key=facet(key, 0.0), range=models.Range(**bounds))
+
+
+def facet(key: str, value: Scalar) -> str:
+    """Return the payload's path of a key's values of the kind of ``value``."""
+    return f"facets.{_field(key, value)}"
 
 
 def _field(key: str, value: Scalar) -> str:

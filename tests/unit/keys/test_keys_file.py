@@ -91,6 +91,14 @@ def test_a_file_that_is_empty_or_not_there_says_how_to_begin(tmp_path: Path) -> 
         read_keys(tmp_path / "keys.yaml")
 
 
+@pytest.mark.parametrize("text", [SECRET, f"[{SECRET}]", f"keys: {SECRET}", f"keys: [{SECRET}]", f'"{SECRET}'])
+def test_a_secret_that_was_mounted_by_mistake_is_not_quoted(tmp_path: Path, text: str) -> None:
+    (tmp_path / "keys.yaml").write_text(text)
+    with pytest.raises(ConfigError) as caught:
+        read_keys(tmp_path / "keys.yaml")
+    assert "sss" not in caught.value.message
+
+
 def test_secrets_are_long_and_never_the_same() -> None:
     made = {new_secret() for _ in range(100)}
     assert len(made) == 100

@@ -160,6 +160,18 @@ async def test_a_replica_that_starts_while_the_file_is_wrong_takes_the_keys_acce
     await ring.until(lambda: ring.opens("third"))
 
 
+async def test_a_wrong_file_holds_up_no_other_setting_but_another_file_must_be_right(ring: Ring) -> None:
+    ring.write(key("one", "first"))
+    await ring.start()
+    ring.mount("keys: broken")
+    await ring.start()
+    assert ring.opens("first") == "one"
+    with pytest.raises(ConfigError):
+        await ring.keys.load(AuthConfig(enabled=True, keys_file=str(ring.folder / "other.yaml")))
+    ring.write(key("two", "second"))
+    await ring.until(lambda: ring.opens("second"))
+
+
 async def test_settings_turn_keys_on_and_off_and_a_file_that_is_not_there_refuses_them(ring: Ring) -> None:
     with pytest.raises(ConfigError, match="No such file"):
         await ring.keys.load(ring.config)
