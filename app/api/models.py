@@ -45,7 +45,7 @@ def _seen(request: Request) -> dict[str, dict[str, Any]]:
 
 
 def _sees(rights: Rights, entry: dict[str, Any]) -> bool:
-    return (rights.sees_profile if entry["kind"] == "profile" else rights.sees_model)(entry["id"])
+    return (rights.sees_model if entry["kind"] in ("model", "embedding") else rights.sees_profile)(entry["id"])
 
 
 def _entries(config: GatewayConfig) -> dict[str, dict[str, Any]]:

@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import lru_cache
 
 from app.config.gateway import GatewayConfig
 from app.errors import Forbidden, bounded
 from app.keys.file import KeyScopes
-
-_NAME_CHARS = 64
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,22 +36,18 @@ class Rights:
     def check_model(self, name: str) -> None:
         """Raise Forbidden unless a model may be used."""
         if not self.sees_model(name):
-            raise Forbidden(
-                f"This key may not use the model {bounded(name)}: GET /v1/models lists its own.", param="model"
-            )
+            raise _forbidden(name, "model")
 
     def check_profile(self, name: str, param: str = "profile") -> None:
         """Raise Forbidden unless a profile may be used."""
         if not self.sees_profile(name):
-            raise Forbidden(
-                f"This key may not use the profile {bounded(name)}: name one of GET /v1/models.", param=param
-            )
+            raise _forbidden(name, param)
 
     def check_names(self, config: GatewayConfig, profiles: Sequence[str | None], model: str | None) -> None:
         """Raise Forbidden unless all that a request names may be used, and the profile it falls to if it names nothing.
 
         A profile brings its model along. A model that is named alone answers under the default profile, which need not
-        be in the scopes then. ``model`` may name a profile.
+        be in the scopes then. ``model`` may name a profile; what is no model is held against the scope of profiles.
         """
         named = [name for name in profiles if name is not None]
         for name in named:
@@ -63,16 +55,10 @@ class Rights:
         if model is None:
             if not named:
                 self.check_profile(config.default_profile)
-        elif model in config.profiles:
+        elif model not in config.models:
             self.check_profile(model, "model")
-        elif not self._brought_along(config, named, model):
+        elif not any(name in config.profiles and config.profiles[name].model == model for name in named):
             self.check_model(model)
-
-    def _brought_along(self, config: GatewayConfig, profiles: Sequence[str], model: str) -> bool:
-        """Tell whether a model needs no scope of its own: it is that of a named profile, or neither (and 404 then)."""
-        if model in config.models:
-            return any(name in config.profiles and config.profiles[name].model == model for name in profiles)
-        return self.sees_profile(model)
 
     def check_collection(self, name: str, param: str = "name") -> None:
         """Raise Forbidden unless a collection may be used."""
@@ -106,11 +92,25 @@ class Rights:
 ALL = Rights()
 
 
+def _forbidden(name: str, param: str) -> Forbidden:
+    return Forbidden(f"This key may not use {bounded(name)}: GET /v1/models lists what it may.", param=param)
+
+
 def _within(name: str, scopes: Sequence[str]) -> bool:
-    # No name is longer than a scope can be, and a match of a long text with many `*` would take its time.
-    return "*" in scopes or (len(name) <= _NAME_CHARS and any(_compiled(scope).fullmatch(name) for scope in scopes))
+    return any(_fits(name, scope) for scope in scopes)
 
 
-@lru_cache(maxsize=1024)
-def _compiled(scope: str) -> re.Pattern[str]:
-    return re.compile(".*".join(map(re.escape, scope.split("*"))), re.DOTALL)
+def _fits(name: str, scope: str) -> bool:
+    """Tell whether a name is a scope's, of which ``*`` stands for any characters; one pass, however long the name."""
+    first, *middle = scope.split("*")
+    if not middle:
+        return name == scope
+    last, place = middle.pop(), len(first)
+    if not name.startswith(first):
+        return False
+    for part in middle:
+        found = name.find(part, place)
+        if found < 0:
+            return False
+        place = found + len(part)
+    return len(name) - len(last) >= place and name.endswith(last)
