@@ -62,11 +62,11 @@ class Facts:
     """The trace that the request belongs to: ours, or else the caller's."""
     profile: str = ""
     priority: str = ""
+    key_id: str | None = None
+    """The id of the API key that came with the request, where there are keys."""
     code: str = ""
     """Our code of the error that ended the request."""
     sent_status: int | None = None
-    key_id: str = ""
-    """The id of the API key; empty where none is asked for."""
     rights: Rights = ALL
     """What the key may do."""
     meter: Meter = UNMETERED

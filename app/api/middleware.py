@@ -116,10 +116,10 @@ class RequestMiddleware:
 
 
 def _log_access(method: str, facts: Facts, seen: Observed) -> None:
-    milliseconds = round(seen.seconds * 1000, 1)
+    milliseconds, key = round(seen.seconds * 1000, 1), facts.key_id or ""
     _log.info(
         "%s %s %d %.1f ms profile=%s key=%s request_id=%s trace_id=%s",
-        *(method, seen.route, seen.status, milliseconds, seen.profile, facts.key_id, facts.request_id, facts.trace_id),
+        *(method, seen.route, seen.status, milliseconds, seen.profile, key, facts.request_id, facts.trace_id),
         extra={
             "method": method,
             "route": seen.route,
@@ -128,7 +128,7 @@ def _log_access(method: str, facts: Facts, seen: Observed) -> None:
             "milliseconds": milliseconds,
             "profile": seen.profile,
             "priority": seen.priority,
-            "key": facts.key_id,
+            "key": key,
             "request_id": facts.request_id,
             "trace_id": facts.trace_id,
         },
