@@ -8,7 +8,9 @@
     │   ├── ContextLengthExceeded 400  context_length_exceeded
     │   ├── SchemaRejected        400  invalid_json_schema
     │   ├── GuardrailBlocked      400  content_filter
+    │   ├── Unauthenticated       401  invalid_api_key
     │   ├── CrossOrigin           403  cross_origin
+    │   ├── Forbidden             403  permission_denied
     │   ├── NotFound              404  not_found
     │   │   ├── ModelNotFound     404  model_not_found
     │   │   └── CollectionNotFound 404 collection_not_found
@@ -17,7 +19,8 @@
     │   ├── Conflict              409  conflict
     │   │   └── EmbeddingMismatch 409  embedding_mismatch
     │   ├── PayloadTooLarge       413  payload_too_large
-    │   └── UnsupportedMediaType  415  unsupported_media_type
+    │   ├── UnsupportedMediaType  415  unsupported_media_type
+    │   └── RateLimitExceeded     429  rate_limit_exceeded
     ├── ServerError               5xx  the caller may retry later
     │   ├── InternalError         500  internal_error
     │   ├── EngineFailed          502  engine_failed
@@ -117,11 +120,29 @@ class GuardrailBlocked(ClientError):
     code = "content_filter"
 
 
+class Unauthenticated(ClientError):
+    """Keys are on, and the request brings none that is known and valid."""
+
+    status = 401
+    code = "invalid_api_key"
+
+    def headers(self) -> dict[str, str]:
+        """Return the HTTP headers that belong to this error."""
+        return {**super().headers(), "WWW-Authenticate": "Bearer"}
+
+
 class CrossOrigin(ClientError):
     """A web page of another site asked for something that changes or costs something."""
 
     status = 403
     code = "cross_origin"
+
+
+class Forbidden(ClientError):
+    """The key's scopes do not reach that far."""
+
+    status = 403
+    code = "permission_denied"
 
 
 class NotFound(ClientError):
@@ -186,6 +207,14 @@ class UnsupportedMediaType(ClientError):
 
     status = 415
     code = "unsupported_media_type"
+
+
+class RateLimitExceeded(ClientError):
+    """The key has used up what its limits allow at present."""
+
+    status = 429
+    type = "rate_limit_error"
+    code = "rate_limit_exceeded"
 
 
 class ServerError(BatonError):

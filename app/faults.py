@@ -22,6 +22,14 @@ DEVICE_PATTERN = r"^(auto|cpu|cuda(:\d{1,3})?)$"
 ENDPOINT_PATTERN = r"^(https?://[^\s/]+(/\S*)?)?$"
 #: Where a web page comes from, as browsers spell it in the header Origin.
 ORIGIN_PATTERN = r"^https?://([a-z0-9_.\-]+|\[[0-9a-f:]+\])(:\d{1,5})?$"
+#: SHA-256 of an API key.
+KEY_HASH_PATTERN = r"^sha256:[0-9a-f]{64}$"
+#: A file by its whole path.
+FILE_PATTERN = r"^/.+$"
+#: Names of keys and tenants.
+KEY_PATTERN = r"^[a-z0-9][a-z0-9._-]{0,62}$"
+#: Names with ``*`` for any characters, as the scopes of keys hold them.
+SCOPE_PATTERN = r"^[a-zA-Z0-9._@*-]{1,128}$"
 
 _ALLOWED = {
     NAME_PATTERN: "must be 1 to 63 letters (a-z, A-Z), digits, '.', '_' or '-', beginning with a letter or digit",
@@ -31,6 +39,10 @@ _ALLOWED = {
     RULE_PATTERN: "must be 1 to 64 letters (a-z, A-Z), digits, '.', '_' or '-'",
     DEVICE_PATTERN: "must be auto, cpu, cuda or a GPU by number, like cuda:1",
     ENDPOINT_PATTERN: "must be a whole address like http://collector:4318/v1/traces, or empty",
+    KEY_HASH_PATTERN: "must be sha256: and 64 hexadecimal digits, as `python -m app.ops.keys hash` prints them",
+    FILE_PATTERN: "must be a whole path, which begins with a slash",
+    KEY_PATTERN: "must be 1 to 63 small letters (a-z), digits, '.', '_' or '-', beginning with a letter or digit",
+    SCOPE_PATTERN: "must be a name, or one with * for any characters, like docs-*",
     ORIGIN_PATTERN: "must be an origin in small letters and without a path, like https://chat.example.com",
 }
 _WORDS = {

@@ -158,19 +158,23 @@ class PipelinePort(Protocol):
         """Judge and embed texts as queries. Raises ContextLengthExceeded for a text over the embedder's window."""
         ...
 
-    async def list_collections(self) -> list[dict[str, Any]]:
-        """Return ``{"name", "documents", "passages", "dimension"}`` per collection."""
+    # ``tenant``: whose documents are meant, and whose they become; empty: those of all, and nobody's.
+
+    async def list_collections(self, tenant: str = "") -> list[dict[str, Any]]:
+        """Return ``{"name", "documents", "passages", "dimension"}`` per collection that the tenant has documents in."""
         ...
 
-    async def delete_collection(self, name: str) -> None:
-        """Drop a collection. Raises CollectionNotFound."""
+    async def delete_collection(self, name: str, tenant: str = "") -> None:
+        """Drop a collection; of a tenant's, its documents in it. Raises CollectionNotFound."""
         ...
 
-    async def delete_documents(self, name: str, ids: Sequence[str]) -> int:
+    async def delete_documents(self, name: str, ids: Sequence[str], tenant: str = "") -> int:
         """Delete documents by id; returns how many were there."""
         ...
 
-    async def upsert_documents(self, name: str, documents: Sequence[Mapping[str, Any]]) -> DocumentResult:
+    async def upsert_documents(
+        self, name: str, documents: Sequence[Mapping[str, Any]], tenant: str = ""
+    ) -> DocumentResult:
         """Chunk, embed and store ``{"id"?, "text", "source"?, "metadata"?}`` documents, atomically for readers."""
         ...
 

@@ -92,7 +92,10 @@ class Verdict:
 
 @dataclass(frozen=True, slots=True)
 class RetrievalQuery:
-    """What to look for. ``filter`` is the typed filter language of ``app/stores/filters.py``, still as JSON."""
+    """What to look for. ``filter`` is the typed filter language of ``app/stores/filters.py``, still as JSON.
+
+    ``tenant`` is whose documents are searched, beside all filters; empty for those of all.
+    """
 
     text: str
     collections: tuple[str, ...]
@@ -102,6 +105,7 @@ class RetrievalQuery:
     mode: Literal["hybrid", "vector", "text"] = "hybrid"
     min_score: float | None = None
     late_interaction: bool = False
+    tenant: str = ""
 
 
 #: Columns of ``Retrieved.passages``; rows are in rank order. ``token_embeddings`` holds one row of the embedder's

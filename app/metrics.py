@@ -128,6 +128,11 @@ _QUALITY = (
 )
 _CONFIGURATION = (
     _counter("baton_config_refused_total", ("deployment",), "Live configurations refused."),
+    _gauge(
+        "baton_key_expires_timestamp_seconds",
+        ("key",),
+        "When an API key stops to open anything, in seconds since 1970; 0: never, or it is gone.",
+    ),
     _gauge("baton_config_version", ("deployment",), "Checksum of the settings in force; equal settings, equal value."),
 )
 

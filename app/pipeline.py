@@ -121,24 +121,26 @@ class Pipeline:
             self._admission.release()
         return embedded
 
-    async def list_collections(self) -> list[dict[str, Any]]:
+    async def list_collections(self, tenant: str = "") -> list[dict[str, Any]]:
         """Return what is known of each collection."""
-        collections: list[dict[str, Any]] = await self._manage("list_collections")
+        collections: list[dict[str, Any]] = await self._manage("list_collections", tenant)
         return collections
 
-    async def delete_collection(self, name: str) -> None:
+    async def delete_collection(self, name: str, tenant: str = "") -> None:
         """Drop a collection. Raises :class:`app.errors.CollectionNotFound`."""
-        await self._manage("delete_collection", name)
+        await self._manage("delete_collection", name, tenant)
 
-    async def delete_documents(self, name: str, ids: Sequence[str]) -> int:
+    async def delete_documents(self, name: str, ids: Sequence[str], tenant: str = "") -> int:
         """Delete documents by id; returns how many were there."""
-        deleted: int = await self._manage("delete_documents", name, list(ids))
+        deleted: int = await self._manage("delete_documents", name, list(ids), tenant)
         return deleted
 
-    async def upsert_documents(self, name: str, documents: Sequence[Mapping[str, Any]]) -> DocumentResult:
+    async def upsert_documents(
+        self, name: str, documents: Sequence[Mapping[str, Any]], tenant: str = ""
+    ) -> DocumentResult:
         """Chunk, embed and store documents, atomically for readers."""
         async with self._uploads.slot():
-            result: DocumentResult = await self._manage("upsert_documents", name, list(documents))
+            result: DocumentResult = await self._manage("upsert_documents", name, list(documents), tenant)
         return result
 
     async def readiness(self) -> dict[str, str]:

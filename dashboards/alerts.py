@@ -257,6 +257,25 @@ _CLUSTER = (
         ("Mend the issuer that the certificate's events name.",),
     ),
     Alert(
+        "BatonKeyExpires",
+        "warning",
+        "1h",
+        # 0 stands for no known end. A key whose end has passed stays: its users are refused since then.
+        f"min by (namespace, job, key) ({select('ray_baton_key_expires_timestamp_seconds')} > 0) - time() < 14 * 86400",
+        "The API key {{ $labels.key }} expires within two weeks" + _WHERE,
+        "Nothing opens it after that, and its users get 401; {{ $value | humanizeDuration }} are left.",
+        "baton-overview",
+        (
+            "`python -m app.ops.keys list --file keys.yaml` shows when each key ends.",
+            "Overview: days left of API keys.",
+        ),
+        (
+            "Add a fresh secret to the key's `secrets` (`python -m app.ops.keys new` makes one), hand it to its users, "
+            "and take the old one out when they have changed.",
+            "A key that nobody needs: take it out of the file.",
+        ),
+    ),
+    Alert(
         "BatonTargetDown",
         "warning",
         "5m",

@@ -46,6 +46,7 @@ GROUPS: dict[str, tuple[str, ...]] = {
         "index",
         "model_cache",
         "gcs_fault_tolerance",
+        "auth",
         "log_collector",
         "service_account",
         "security",

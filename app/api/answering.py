@@ -2,29 +2,80 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
+from dataclasses import replace
 from typing import Any
 
 from fastapi import Request, Response
 
 from app.api.chunks import ChunkWriter, stream_frames
 from app.api.context import facts_of, gateway
-from app.api.hangup import run_unless_gone
+from app.api.hangup import closing, run_unless_gone
 from app.api.replies import Answer, collect, json_reply
 from app.api.sse import EventStream
-from app.jobs import ChatJob
+from app.errors import Forbidden
+from app.jobs import ChatEvent, ChatJob, Finished, Shadow, Started
+from app.keys.meter import Meter
+from app.keys.rights import Rights
+from app.messages import Delta
 
 
 async def plain_reply(request: Request, job: ChatJob, body: Callable[[Answer, ChatJob], dict[str, Any]]) -> Response:
     """Answer in one piece; the pipeline stops when the caller hangs up."""
-    facts_of(request.scope).priority = job.priority
-    events = gateway(request).port().chat(job)
-    answer = await run_unless_gone(request.receive, collect(events, job))
+    answer = await run_unless_gone(request.receive, collect(_events(request, job), job))
     return json_reply(body(answer, job))
 
 
 def streamed_reply(request: Request, job: ChatJob, writer: ChunkWriter, include_usage: bool = False) -> Response:
     """Answer piece by piece; nothing runs before the response is sent."""
-    facts_of(request.scope).priority = job.priority
-    events = gateway(request).port().chat(job)
-    return EventStream(stream_frames(events, job, writer, include_usage), job.deadline)
+    return EventStream(stream_frames(_events(request, job), job, writer, include_usage), job.deadline)
+
+
+def _events(request: Request, job: ChatJob) -> AsyncIterator[ChatEvent]:
+    """Return the pipeline's events for what the key may ask. Raises Forbidden and RateLimitExceeded at once."""
+    facts = facts_of(request.scope)
+    facts.priority = job.priority
+    confined_job = confined(job, facts.rights)
+    facts.meter.check_tokens()
+    events = gateway(request).port().chat(confined_job)
+    return charged(events, facts.meter) if facts.meter.counts_tokens else events
+
+
+def confined(job: ChatJob, rights: Rights) -> ChatJob:
+    """Return the job, and its shadows, with their search kept to the documents of the key's tenant. Raises Forbidden.
+
+    Every job passes here, whatever route or profile it came from.
+    """
+    if job.retrieval is not None:
+        rights.check_searched(job.retrieval.collections)
+        job = replace(job, retrieval=replace(job.retrieval, tenant=rights.tenant))
+    return replace(job, shadows=tuple(_confined_shadow(shadow, rights) for shadow in job.shadows))
+
+
+def _confined_shadow(shadow: Shadow, rights: Rights) -> Shadow:
+    """Return the shadow confined; one whose collections the key may not search counts as refused by its variant."""
+    try:
+        return shadow if shadow.job is None else replace(shadow, job=confined(shadow.job, rights))
+    except Forbidden:
+        return replace(shadow, job=None)
+
+
+async def charged(events: AsyncIterator[ChatEvent], meter: Meter) -> AsyncIterator[ChatEvent]:
+    """Pass an answer's events on and charge its tokens at the end, whichever way it ends.
+
+    Whoever hangs up or runs into an error pays for the prompt that was read and the pieces that came: each is a token
+    or more.
+    """
+    tokens = 0
+    try:
+        async with closing(events) as stream:
+            async for event in stream:
+                if isinstance(event, Started):
+                    tokens = event.prompt_tokens
+                elif isinstance(event, Delta):
+                    tokens += max(len(event.logprobs), int(bool(event.content)))
+                elif isinstance(event, Finished):
+                    tokens = event.usage.prompt_tokens + event.usage.completion_tokens
+                yield event
+    finally:
+        meter.charge(tokens)

@@ -12,9 +12,11 @@ from app.api.chat import router as chat
 from app.api.completions import router as completions
 from app.api.context import Gateway, Observe, Observed
 from app.api.error_handlers import install_error_handlers
+from app.api.keys import KeyMiddleware
 from app.api.middleware import BodyLimitMiddleware, OriginMiddleware, RequestMiddleware
 from app.config.gateway import GatewayConfig
 from app.jobs import PipelinePort
+from app.keys.ring import Keys
 from app.traces import OFF, Traces
 
 _DESCRIPTION = (
@@ -50,18 +52,19 @@ def build_api(
     observe: Observe = _unobserved,
     traces: Traces = OFF,
     *,
-    version: str = "0.1.0",
+    keys: Keys | None = None,
     behind_proxy: bool = False,
 ) -> FastAPI:
     """Return the application.
 
     ``port`` and ``settings`` are called once per request, so both may change while requests are served.
-    ``observe`` is called once at the end of every request; ``traces`` makes its spans. ``behind_proxy`` leaves the
-    reply's ``x-request-id`` to Serve's proxy. Build the application where it runs (a replica).
+    ``observe`` is called once at the end of every request; ``traces`` makes its spans. ``keys`` closes the gateway to
+    requests without one, when they are on. ``behind_proxy`` leaves the reply's ``x-request-id`` to Serve's proxy. Build
+    the application where it runs (a replica).
     """
     app = FastAPI(
         title="Baton",
-        version=version,
+        version="0.1.0",
         description=_DESCRIPTION,
         docs_url=None,
         redoc_url=None,
@@ -71,6 +74,8 @@ def build_api(
     app.state.gateway = Gateway(port, settings)
     install_error_handlers(app)
     app.add_middleware(BodyLimitMiddleware, limits=lambda: settings().limits)
+    if keys is not None:
+        app.add_middleware(KeyMiddleware, keys=keys)
     app.add_middleware(OriginMiddleware, limits=lambda: settings().limits)
     app.add_middleware(RequestMiddleware, observe=observe, traces=traces, behind_proxy=behind_proxy)
     for router in (chat.router, completions.router, embeddings.router, models.router):

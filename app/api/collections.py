@@ -11,7 +11,7 @@ from starlette.datastructures import QueryParams
 
 from app.api.body import NDJSON_TYPES, JsonRoute, check_json_type, media_type, read_object
 from app.api.caps import holds_at_most
-from app.api.context import gateway, limits_of
+from app.api.context import facts_of, gateway, limits_of
 from app.api.error_handlers import describe_faults
 from app.api.fields import StrictModel
 from app.api.replies import json_reply
@@ -21,6 +21,7 @@ from app.faults import COLLECTION_PATTERN
 from app.ingestion.documents import MAX_ID_CHARS, MAX_SOURCE_CHARS, check_ids, id_text, parse_document
 from app.ingestion.documents import Document as ReadDocument
 from app.ingestion.readers import BadRow, read_parquet_body, split_front_matter
+from app.keys.rights import Rights
 
 router = APIRouter(prefix="/v1/collections", route_class=JsonRoute, strict_content_type=False, tags=["collections"])
 
@@ -129,14 +130,18 @@ _UPSERT_BODY = {
 
 @router.get("", summary="List collections")
 async def list_collections(request: Request) -> Response:
-    """List collections with their counts of documents and passages."""
-    return json_reply({"object": "list", "data": await gateway(request).port().list_collections()})
+    """List collections with their counts of documents and passages.
+
+    A key sees those of its scopes; one of a tenant, those that hold documents of its own, which alone are counted.
+    """
+    return json_reply({"object": "list", "data": await _listed(request)})
 
 
 @router.get("/{name}", summary="Describe one collection")
 async def get_collection(name: CollectionPath, request: Request) -> Response:
     """Describe one collection."""
-    for found in await gateway(request).port().list_collections():
+    _rights(request).check_collection(name)
+    for found in await _listed(request):
         if found["name"] == name:
             return json_reply(found)
     raise CollectionNotFound(f"There is no collection {name!r}.", param="name")
@@ -144,8 +149,10 @@ async def get_collection(name: CollectionPath, request: Request) -> Response:
 
 @router.delete("/{name}", summary="Drop a collection")
 async def delete_collection(name: CollectionPath, request: Request) -> Response:
-    """Drop a collection with all its documents."""
-    await gateway(request).port().delete_collection(name)
+    """Drop a collection with all its documents; with the key of a tenant, all of the tenant's in it."""
+    rights = _rights(request)
+    rights.check_drop(name)
+    await gateway(request).port().delete_collection(name, rights.tenant)
     return json_reply({"name": name, "deleted": True})
 
 
@@ -155,8 +162,10 @@ async def upsert_documents(name: CollectionPath, request: Request, origin: Annot
 
     JSON, one JSON object a line, one Markdown or text document, or a Parquet file: the Content-Type tells which.
     """
+    rights = _rights(request)
+    rights.check_ingest(name)
     documents = await _read_documents(request, origin)
-    done = await gateway(request).port().upsert_documents(name, documents)
+    done = await gateway(request).port().upsert_documents(name, documents, rights.tenant)
     counts = {"documents": done.documents, "passages": done.passages, "unchanged": done.unchanged}
     return json_reply({"collection": name, **counts})
 
@@ -164,11 +173,23 @@ async def upsert_documents(name: CollectionPath, request: Request, origin: Annot
 @router.delete("/{name}/documents", summary="Delete documents", openapi_extra=_DELETE)
 async def delete_documents(name: CollectionPath, request: Request) -> Response:
     """Delete documents by id, in the body or as `?id=a&id=b`; `deleted` counts those that were there."""
-    limits = limits_of(request)
+    limits, rights = limits_of(request), _rights(request)
+    rights.check_ingest(name)
     ids = _read_ids(request.query_params, await _read_body(request), limits)
     holds_at_most("ids", len(ids), limits.max_documents, "ids")
-    deleted = await gateway(request).port().delete_documents(name, ids)
+    deleted = await gateway(request).port().delete_documents(name, ids, rights.tenant)
     return json_reply({"collection": name, "deleted": deleted})
+
+
+def _rights(request: Request) -> Rights:
+    return facts_of(request.scope).rights
+
+
+async def _listed(request: Request) -> list[dict[str, Any]]:
+    """Return the collections that the key sees."""
+    rights = _rights(request)
+    found = await gateway(request).port().list_collections(rights.tenant)
+    return [collection for collection in found if rights.sees_collection(collection["name"])]
 
 
 async def _read_body(request: Request) -> bytes:

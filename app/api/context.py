@@ -12,6 +12,8 @@ from starlette.types import Scope
 from app.config.gateway import GatewayConfig, LimitsConfig
 from app.errors import DeadlineExceeded, GuardrailBlocked, Overloaded
 from app.jobs import PipelinePort
+from app.keys.meter import UNMETERED, Meter
+from app.keys.rights import ALL, Rights
 
 Outcome = Literal["answered", "blocked", "refused", "cancelled", "shed", "timeout", "failed"]
 CLIENT_CLOSED_REQUEST = 499
@@ -67,6 +69,10 @@ class Facts:
     code: str = ""
     """Our code of the error that ended the request."""
     sent_status: int | None = None
+    rights: Rights = ALL
+    """What the key may do."""
+    meter: Meter = UNMETERED
+    """What the key has used."""
     outcome: int | None = None
     """The status to report in place of the sent one."""
 

@@ -12,11 +12,11 @@ from pydantic import Field
 
 from app.api.body import JsonRoute
 from app.api.caps import deadline_for, holds_at_most
-from app.api.context import gateway
+from app.api.context import facts_of, gateway
 from app.api.fields import StrictModel, TextList
 from app.api.hangup import run_unless_gone, within
 from app.api.replies import json_reply
-from app.api.resolution import resolve_request
+from app.api.resolution import resolve_policy
 from app.config.gateway import GatewayConfig
 from app.errors import InvalidRequest, ModelNotFound, bounded
 from app.jobs import Embedded
@@ -48,10 +48,13 @@ async def create_embeddings(body: EmbeddingRequest, request: Request) -> Respons
     A text longer than the model's window is refused with `context_length_exceeded`.
     """
     config = gateway(request).settings()
+    policy = resolve_policy(request, config)
     _check(body, config)
-    policy = resolve_request(request, config, None, None).profile.policy
+    meter = facts_of(request.scope).meter
+    meter.check_tokens()
     deadline = deadline_for(body.timeout_seconds, config.limits)
     embedded = await run_unless_gone(request.receive, _embed(request, body.input, policy, deadline))
+    meter.charge(embedded.tokens)
     dimension = embedded.vectors.shape[1]
     if body.dimensions not in (None, dimension):
         raise InvalidRequest(f"dimensions must be {dimension}, the embedder's own size.", param="dimensions")

@@ -19,6 +19,7 @@ from app.api.hangup import ClientGone
 from app.api.request_ids import REQUEST_ID, fit_request_id
 from app.config.gateway import LimitsConfig
 from app.errors import CrossOrigin, InvalidRequest, PayloadTooLarge, RequestTimeout, bounded
+from app.keys.meter import RATE_LIMIT_HEADERS
 from app.logs import logger
 from app.traces import NO_SPAN, Span, Traces
 
@@ -33,7 +34,7 @@ _CORS: dict[str, Any] = {
     "allow_methods": ("*",),
     "allow_headers": ("*",),
     "allow_private_network": True,
-    "expose_headers": (REQUEST_ID, "retry-after", "traceparent", VARIANT),
+    "expose_headers": (REQUEST_ID, "retry-after", "traceparent", VARIANT, *RATE_LIMIT_HEADERS),
 }
 _DRAINED_BYTES = 64 * 1024 * 1024
 _DRAINING_SECONDS = 5.0
@@ -118,11 +119,11 @@ class RequestMiddleware:
 
 
 def _log_access(method: str, facts: Facts, seen: Observed) -> None:
-    milliseconds = round(seen.seconds * 1000, 1)
+    milliseconds, key = round(seen.seconds * 1000, 1), facts.key_id or ""
     answering = f"{seen.profile} variant={seen.variant}" if seen.variant else seen.profile
     _log.info(
-        "%s %s %d %.1f ms profile=%s request_id=%s trace_id=%s",
-        *(method, seen.route, seen.status, milliseconds, answering, facts.request_id, facts.trace_id),
+        "%s %s %d %.1f ms profile=%s key=%s request_id=%s trace_id=%s",
+        *(method, seen.route, seen.status, milliseconds, answering, key, facts.request_id, facts.trace_id),
         extra={
             "method": method,
             "route": seen.route,
@@ -132,6 +133,7 @@ def _log_access(method: str, facts: Facts, seen: Observed) -> None:
             "profile": seen.profile,
             "variant": seen.variant,
             "priority": seen.priority,
+            "key": key,
             "request_id": facts.request_id,
             "trace_id": facts.trace_id,
         },

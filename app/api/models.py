@@ -6,37 +6,48 @@ from typing import Any
 
 from fastapi import APIRouter, Request, Response
 
-from app.api.context import gateway
+from app.api.context import facts_of, gateway
 from app.api.replies import json_reply
 from app.api.resolution import check_profile
 from app.config.gateway import GatewayConfig, ModelInfo
 from app.config.profile import ProfileConfig
 from app.config.routing import variant_name
 from app.errors import ModelNotFound, bounded
+from app.keys.rights import Rights
 
 router = APIRouter(tags=["models"])
 
 
 @router.get("/v1/models", summary="List models and profiles")
 async def list_models(request: Request) -> Response:
-    """List everything that `model` may name; `kind` is `model`, `profile`, `variant` or `embedding`."""
-    return json_reply({"object": "list", "data": list(_entries(_settings(request)).values())})
+    """List everything that `model` may name; `kind` is `model`, `profile`, `variant` or `embedding`.
+
+    Where keys are on, what the key may use.
+    """
+    return json_reply({"object": "list", "data": list(_seen(request).values())})
 
 
 @router.get("/v1/models/{name:path}", summary="Describe one model or profile")
 async def get_model(name: str, request: Request) -> Response:
     """Describe one model or profile."""
-    entries = _entries(_settings(request))
+    entries = _seen(request)
     if name not in entries:
         raise ModelNotFound(f"There is no model or profile {bounded(name)}.", param="model")
     return json_reply(entries[name])
 
 
-def _settings(request: Request) -> GatewayConfig:
-    """Return the settings in force. Raises ModelNotFound when the path names a profile that does not exist."""
-    config = gateway(request).settings()
-    check_profile(config, request.path_params.get("profile"))
-    return config
+def _seen(request: Request) -> dict[str, dict[str, Any]]:
+    """Return the entries that the key may use. Raises for a path's profile that does not exist, or is not the key's."""
+    config, rights = gateway(request).settings(), facts_of(request.scope).rights
+    path = request.path_params.get("profile")
+    if path is not None:
+        rights.check_profile(path)
+    check_profile(config, path)
+    return {name: entry for name, entry in _entries(config).items() if _sees(rights, entry)}
+
+
+def _sees(rights: Rights, entry: dict[str, Any]) -> bool:
+    return (rights.sees_model if entry["kind"] in ("model", "embedding") else rights.sees_profile)(entry["id"])
 
 
 def _entries(config: GatewayConfig) -> dict[str, dict[str, Any]]:

@@ -34,11 +34,29 @@ class Target:
 
 
 def resolve_request(request: Request, config: GatewayConfig, profile: str | None, model: str | None) -> Target:
-    """Resolve the names of a request and note profile and variant for metrics."""
-    target = resolve(config, request.path_params.get("profile"), profile, model)
-    facts = facts_of(request.scope)
+    """Resolve the names of a request and note profile and variant for metrics.
+
+    Raises Forbidden for names outside of the key's scopes, and what :func:`resolve` raises.
+    """
+    path, facts = request.path_params.get("profile"), facts_of(request.scope)
+    facts.rights.check_names(config, (path, profile), model)
+    target = resolve(config, path, profile, model)
     facts.profile, facts.variant = target.profile_name, target.variant
     return target
+
+
+def resolve_policy(request: Request, config: GatewayConfig) -> str:
+    """Return the guardrail policy of a request for embeddings: its path's profile's, or the default one's.
+
+    Of the default profile nothing but the policy is used, so the key's scopes need not hold it. Raises Forbidden.
+    """
+    path, rights = request.path_params.get("profile"), facts_of(request.scope).rights
+    rights.check_model(config.embedding_model)
+    if path is not None:
+        rights.check_profile(path)
+    target = resolve(config, path, None, None)
+    facts_of(request.scope).profile = target.profile_name
+    return target.profile.policy
 
 
 def check_profile(config: GatewayConfig, name: str | None) -> None:

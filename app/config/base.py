@@ -42,14 +42,17 @@ class Config(BaseModel):
             raise ConfigError(describe(error, where)) from None
 
 
-def describe(error: ValidationError, where: str) -> str:
-    """Return the faults of a pydantic error as sentences: the key, what is wrong, the value (one, and shortened)."""
+def describe(error: ValidationError, where: str, echo: bool = True) -> str:
+    """Return the faults of a pydantic error as sentences: the key, what is wrong, the value (one, and shortened).
+
+    ``echo`` false leaves the values out, where one may be a secret.
+    """
     lines = []
     for fault in _causes(error.errors(include_url=False))[:5]:
         key = _key(where, fault["loc"])
-        shown = fault["type"] not in {"missing", "extra_forbidden"} and isinstance(fault["input"], _SCALARS)
-        echo = f" (got {bounded(fault['input'])})" if shown else ""
-        lines.append(f"{key}: {sentence_of(fault)}{echo}")
+        shown = echo and fault["type"] not in {"missing", "extra_forbidden"} and isinstance(fault["input"], _SCALARS)
+        told = f" (got {bounded(fault['input'])})" if shown else ""
+        lines.append(f"{key}: {sentence_of(fault)}{told}")
     return "; ".join(lines)
 
 

@@ -12,6 +12,7 @@ from pydantic import Field, model_validator
 from pydantic.alias_generators import to_camel
 
 from app.config.answers import AssemblerConfig, PostprocessorConfig
+from app.config.auth import AuthConfig
 from app.config.base import Config
 from app.config.deployment_options import Options
 from app.config.embedder import EmbedderConfig
@@ -148,6 +149,8 @@ class PipelineSettings(Config):
     """The profile of requests that name none."""
     limits: LimitsConfig = LimitsConfig()
     """Caps on requests."""
+    auth: AuthConfig = AuthConfig()
+    """API keys."""
     model_capacity: dict[Name, Count] = Field(default_factory=dict)
     """Jobs in flight per model and gateway replica; more are refused with 503 before any stage works on them.
     Where it is left out it follows from the model's own options: what its replicas work on and what may wait."""

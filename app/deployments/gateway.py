@@ -17,12 +17,13 @@ from app.api.context import Observed
 from app.config.gateway import GatewayConfig
 from app.config.pipeline import PipelineSettings, PipelineShape
 from app.config.serve import STAGES
-from app.deployments.live_settings import LiveSettings, lasting
+from app.deployments.live_settings import ClusterKept, LiveSettings, lasting
 from app.deployments.runner import settle
 from app.deployments.stages import build_runner, open_payloads, stage_shape
 from app.errors import ConfigError, StageUnavailable
 from app.handles import LocalCall, RemoteCall, RemoteEngine, RemoteRetriever, StageCall
 from app.handoff import HandoffMeter
+from app.keys.ring import Keys
 from app.metrics import Metrics, RayMetrics
 from app.routing.pipeline import RoutedPipeline
 from app.stages.generator import Generator
@@ -42,6 +43,7 @@ class Gateway:
         self._shape = PipelineShape.parse(shape, "pipeline")
         self._metrics: Metrics = RayMetrics()
         self._live = LiveSettings("gateway", self._take, self._metrics, _lasting)
+        self._keys = Keys(self._metrics, ClusterKept("keys"))
         self._settings: GatewayConfig | None = None
         self._stage_settings: PipelineSettings | None = None
         self._payloads = open_payloads(self._shape)
@@ -80,7 +82,8 @@ class Gateway:
         return LocalCall(name, self._runners[name], admission, self._traces)
 
     async def __serve_build_asgi_app__(self) -> FastAPI:
-        return build_api(lambda: self._pipeline, self._current_settings, self._observe, self._traces, behind_proxy=True)
+        ways = (lambda: self._pipeline, self._current_settings, self._observe, self._traces)
+        return build_api(*ways, keys=self._keys, behind_proxy=True)
 
     def _current_settings(self) -> GatewayConfig:
         if self._settings is None:
@@ -103,8 +106,10 @@ class Gateway:
     async def _take(self, user_config: Any) -> None:
         settings = PipelineSettings.parse(user_config, "settings")
         gateway = settings.gateway(self._shape)
+        keys = await self._keys.load(settings.auth)
         await self._configure_stages(settings)
         await asyncio.to_thread(self._traces.configure, settings.traces)
+        self._keys.use(keys)
         self._settings = gateway
 
     async def _configure_stages(self, settings: PipelineSettings) -> None:

@@ -35,7 +35,13 @@ class Kept(Protocol):
 
 
 class ClusterKept:
-    """Keeps them in Ray's own key-value store, as Serve does with its checkpoint: both live as long as the cluster."""
+    """Keeps them in Ray's own key-value store, as Serve does with its checkpoint: both live as long as the cluster.
+
+    ``kind`` tells apart what one deployment keeps.
+    """
+
+    def __init__(self, kind: str = "settings") -> None:
+        self._kind = kind
 
     def read(self) -> Any:
         """Return what any replica of this deployment wrote last; None where none did."""
@@ -50,12 +56,11 @@ class ClusterKept:
 
         _internal_kv_put(self._key(), json.dumps(record), namespace=_NAMESPACE)
 
-    @staticmethod
-    def _key() -> str:
+    def _key(self) -> str:
         from ray import serve
 
         replica = serve.get_replica_context()
-        return f"settings/{replica.app_name}/{replica.deployment}"
+        return f"{self._kind}/{replica.app_name}/{replica.deployment}"
 
 
 def lasting(guardrail: Any) -> dict[str, Any]:

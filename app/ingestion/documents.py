@@ -13,7 +13,7 @@ import orjson
 from app.blank import is_blank
 from app.errors import InvalidRequest, bounded
 from app.stores.contract import Scalar
-from app.stores.filters import MAX_KEY_CHARS, MAX_TEXT_CHARS, MAX_WHOLE_NUMBER
+from app.stores.filters import MAX_KEY_CHARS, MAX_TEXT_CHARS, MAX_WHOLE_NUMBER, RESERVED_ID, RESERVED_KEY
 
 MAX_TEXT_BYTES = 8 * 2**20
 MAX_ID_CHARS = 256
@@ -102,9 +102,12 @@ def _id(raw: Mapping[str, Any], text: str, where: str) -> str:
     if given is None:
         return text_id(text)
     try:
-        return id_text(given)
+        found = id_text(given)
     except ValueError as error:
         raise _fault(f"{where}.id", str(error)) from None
+    if found.startswith(RESERVED_ID):
+        raise _fault(f"{where}.id", f"begins with {RESERVED_ID}, as ids of tenants' documents do: choose another one")
+    return found
 
 
 def _text(raw: Mapping[str, Any], key: str, limit: int, where: str) -> str:
@@ -143,6 +146,8 @@ def _metadata(raw: Mapping[str, Any], where: str) -> dict[str, Scalar]:
 def _key(key: Any, where: str) -> str:
     if not isinstance(key, str) or not 0 < len(key) <= MAX_KEY_CHARS or not key.isprintable():
         raise _fault(f"{where}.metadata", f"has a key that is not 1 to {MAX_KEY_CHARS} printable characters")
+    if key == RESERVED_KEY:
+        raise _fault(f"{where}.metadata", f"has the reserved key {key}: it follows from the API key")
     return key
 
 

@@ -15,6 +15,7 @@ from app.ingestion.documents import MAX_ID_CHARS, Document, parse_document
 from app.jobs import DocumentResult
 from app.stores.contract import STAGE, PassageRecord, Store, check_name
 from app.stores.payload import STORED_DTYPE
+from app.stores.tenants import stamped, stored_id, tenant_filter
 
 MAX_DOCUMENTS = 1000
 MAX_IDS = 10_000
@@ -29,16 +30,16 @@ class Indexer:
         self._embedder = embedder
         self._config = config
 
-    def upsert(self, collection: str, documents: Sequence[Mapping[str, Any]]) -> DocumentResult:
+    def upsert(self, collection: str, documents: Sequence[Mapping[str, Any]], tenant: str = "") -> DocumentResult:
         """Store up to ``MAX_DOCUMENTS`` documents, all or none; the collection is made when it is not there.
 
-        Documents stored with the same content are skipped; of two with one id the later counts. Raises InvalidRequest
-        naming the document, EmbeddingMismatch, CollectionDamaged.
+        ``tenant`` is whose they are from then on. Documents stored with the same content are skipped; of two with one
+        id the later counts. Raises InvalidRequest naming the document, EmbeddingMismatch, CollectionDamaged.
         """
         if not isinstance(documents, list | tuple) or len(documents) > MAX_DOCUMENTS:
             raise InvalidRequest(f"documents must be a list of at most {MAX_DOCUMENTS}", STAGE, "documents")
         parsed = [parse_document(raw, f"documents[{index}]") for index, raw in enumerate(documents)]
-        return self.upsert_parsed(collection, parsed)
+        return self.upsert_parsed(collection, [stamped(document, tenant) for document in parsed])
 
     def upsert_parsed(self, collection: str, documents: Sequence[Document]) -> DocumentResult:
         """Store documents that are checked already; see :meth:`upsert`."""
@@ -65,14 +66,24 @@ class Indexer:
                 "collection",
             )
 
-    def delete(self, collection: str, ids: Sequence[str]) -> int:
-        """Delete documents by id; returns how many were there. Raises InvalidRequest, CollectionNotFound."""
+    def delete(self, collection: str, ids: Sequence[str], tenant: str = "") -> int:
+        """Delete the tenant's documents by id; returns how many were there.
+
+        Raises InvalidRequest, CollectionNotFound.
+        """
         if not isinstance(ids, list | tuple) or len(ids) > MAX_IDS:
             raise InvalidRequest(f"ids must be a list of at most {MAX_IDS}", STAGE, "ids")
         if not all(isinstance(key, str) and 0 < len(key) <= MAX_ID_CHARS for key in ids):
             raise InvalidRequest(f"each of ids must be text of 1 to {MAX_ID_CHARS} characters", STAGE, "ids")
         # An id that no document can have is not there; a store might refuse its characters.
-        count = self._store.delete_documents(check_name(collection), [key for key in ids if key.isprintable()])
+        named = [stored_id(key, tenant) for key in ids if key.isprintable()]
+        count = self._store.delete_documents(check_name(collection), named, tenant_filter(tenant))
+        self._store.tidy(collection)
+        return count
+
+    def delete_all(self, collection: str, tenant: str) -> int:
+        """Delete all of the tenant's documents; returns how many there were. Raises CollectionNotFound."""
+        count = self._store.delete_documents(check_name(collection), None, tenant_filter(tenant))
         self._store.tidy(collection)
         return count
 

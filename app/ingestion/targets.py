@@ -13,6 +13,7 @@ from app.ingestion.documents import Document
 from app.ingestion.indexer import MAX_IDS, Indexer
 from app.jobs import DocumentResult
 from app.stores.contract import CollectionInfo, Store, check_name
+from app.stores.filters import RESERVED_ID
 
 _TRIES = 6
 _LONGEST_WAIT_SECONDS = 30.0
@@ -78,7 +79,9 @@ class StoreTarget:
     def delete_missing(self, collection: str, kept: set[str]) -> int:
         """Delete the documents whose ids are not in ``kept``; returns how many."""
         try:
-            gone = [key for key in self._store.document_ids(check_name(collection)) if key not in kept]
+            stored = self._store.document_ids(check_name(collection))
+            # What tenants stored over HTTP never stood in these files.
+            gone = [key for key in stored if key not in kept and not key.startswith(RESERVED_ID)]
         except CollectionNotFound:
             return 0
         return sum(

@@ -1,6 +1,7 @@
 """Ask the gateway from a terminal: ``python -m app.ops.ask "question"``.
 
-The answer is streamed; its sources and the stages' times stand under it. Exit codes: 0 answered; 1 the gateway refused
+The answer is streamed; its sources and the stages' times stand under it. Where the gateway asks for an API key, it goes
+into the environment variable ``BATON_API_KEY``. Exit codes: 0 answered; 1 the gateway refused
 or the answer broke off; 2 wrong usage, or no gateway at the address; 130 interrupted (the stream is closed first).
 """
 
@@ -20,6 +21,7 @@ from typing import Any, TextIO
 import httpx
 
 from app.errors import bounded
+from app.ops.api_key import VARIABLE, api_key
 
 DEFAULT_URL = "http://127.0.0.1:8000"
 STAGES = ("guardrail", "retriever", "assembler", "generator", "postprocessor")
@@ -190,7 +192,7 @@ def _refuse_unless_stream(response: httpx.Response, url: str) -> None:
     if wait := response.headers.get("retry-after"):
         sentence += f" Try again in {wait} s."
     if response.status_code == httpx.codes.UNAUTHORIZED:
-        sentence += " Give a key with --key."
+        sentence += f" Give a key in the environment variable {VARIABLE}."
     raise AskError(sentence)
 
 
@@ -339,14 +341,13 @@ def parse(arguments: Sequence[str] | None) -> tuple[Question, bool]:
     parser.add_argument(
         "--json", action="store_true", help="print one JSON object at the end instead of streaming text"
     )
-    parser.add_argument("--key", default="", help="API key, where the gateway asks for one")
     options = parser.parse_args(arguments)
     if not options.question.strip():
         parser.error('the question is empty: write make ask Q="…"')
     if options.no_retrieval and options.collection:
         parser.error("--collection has no effect with --no-retrieval: leave one of them out")
     question = Question(
-        *(options.question, options.url, options.collection, options.profile, not options.no_retrieval, options.key)
+        *(options.question, options.url, options.collection, options.profile, not options.no_retrieval, api_key())
     )
     return question, options.json
 

@@ -16,6 +16,8 @@ from app.config.retrieval import StoreConfig
 from app.config.serve import STAGES
 from app.errors import ConfigError, StageUnavailable, bounded
 from app.guard.classifier import Classifier, check_rule
+from app.keys.file import hash_of, read_keys
+from app.ops.api_key import VARIABLE, api_key
 from app.stages.guardrail import Guardrail
 from app.stores.build import check_packages
 
@@ -25,6 +27,26 @@ def check_config(config: LocalConfig) -> None:
     check_cpus(config)
     check_store(config.pipeline.store)
     check_guardrail(config)
+    check_keys(config)
+
+
+def check_keys(config: LocalConfig) -> None:
+    """Read the file of keys, where the settings turn keys on, and look whether our own key is one of them."""
+    auth, own = config.settings.auth, api_key()
+    if not auth.enabled:
+        return
+    keys = read_keys(Path(auth.keys_file)).keys
+    if own and hash_of(own) not in {secret.hash for key in keys for secret in key.secrets}:
+        raise ConfigError(f"The key in the environment variable {VARIABLE} is none of {auth.keys_file}.")
+
+
+def check_own_key(config: LocalConfig) -> None:
+    """Refuse a start that would index documents without a key, where the settings turn keys on."""
+    if config.settings.auth.enabled and config.collections and not api_key():
+        raise ConfigError(
+            f"settings.auth is enabled, and {next(iter(config.collections))} is indexed at the start: give a key with "
+            f"ingest in the environment variable {VARIABLE}, or empty collections."
+        )
 
 
 def check_guardrail(config: LocalConfig) -> None:

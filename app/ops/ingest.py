@@ -22,6 +22,7 @@ from app.ingestion.documents import Document
 from app.ingestion.indexer import MAX_DOCUMENTS, Indexer
 from app.ingestion.readers import BadRow, count_documents, read_documents
 from app.ingestion.targets import GatewayTarget, StoreTarget, Target, wait_until_ready
+from app.ops.api_key import VARIABLE, api_key
 from app.stores.contract import check_name
 
 _BATCH = 64
@@ -72,7 +73,9 @@ def _parser() -> argparse.ArgumentParser:
         "--embedder", help="with --store: folder or id of the embedding model; 'fake' or 'fake:SIZE' for tests"
     )
     parser.add_argument(
-        "--secret-env", metavar="NAME", help="variable with the store's password or the gateway's API key"
+        "--secret-env",
+        metavar="NAME",
+        help=f"variable with the store's password or the gateway's API key (with --url also {VARIABLE})",
     )
     parser.add_argument("--size-tokens", type=int, help="with --store: largest passage")
     parser.add_argument("--overlap-tokens", type=int, help="with --store: what neighbouring passages share")
@@ -173,7 +176,7 @@ def embedder_config(source: str) -> EmbedderConfig:
 
 def _api_key(variable: str | None) -> str | None:
     if variable is None:
-        return None
+        return api_key() or None
     if not os.environ.get(variable):
         raise ConfigError(f"--secret-env: the environment variable {variable} is not set")
     return os.environ[variable]

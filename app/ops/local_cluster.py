@@ -19,6 +19,7 @@ from app.config.local import ROOT, LocalConfig, serve_config
 from app.config.serve import PIPELINE
 from app.deployments import shared_memory
 from app.errors import ConfigError, StageUnavailable
+from app.ops.api_key import key_headers
 from app.ops.ray_sessions import RaySessions
 from app.ops.stopping import until_stopped
 
@@ -150,7 +151,7 @@ class LocalCluster:
     def collections(self) -> list[str] | None:
         """Return the names of the collections that the gateway knows; None while it does not answer."""
         try:
-            answer = httpx.get(f"{self.url}/v1/collections", timeout=10)
+            answer = httpx.get(f"{self.url}/v1/collections", headers=key_headers(), timeout=10)
             answer.raise_for_status()
         except httpx.HTTPError:
             return None

@@ -50,6 +50,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         preflight.check_collections(config.collections)
         preflight.check_files(config, prepared_models(options.data))
         config_checks.check_config(config)
+        config_checks.check_own_key(config)
     except ConfigError as error:
         print(f"baton: {error}", file=sys.stderr)
         return 2

@@ -16,6 +16,7 @@ import httpx
 
 from app.errors import BatonError, ConfigError
 from app.ingestion.targets import wait_until_ready
+from app.ops.api_key import api_key
 from app.ops.ask import Answer, AskError, Question, ask, printable
 
 #: A metric of the gateway, as Ray exports it, that counts every request.
@@ -55,7 +56,7 @@ def _answer(options: argparse.Namespace, end: float) -> Answer:
     """Ask until the answer is there; documents may still be on their way into the index."""
     while True:
         pieces: list[str] = []
-        answer = ask(Question(options.question, options.url), pieces.append)
+        answer = ask(Question(options.question, options.url, key=api_key()), pieces.append)
         if answer.text and len(pieces) > 1 and (answer.baton.get("citations") or not options.expect_citation):
             return answer
         if time.monotonic() > end:

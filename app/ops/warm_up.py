@@ -11,6 +11,7 @@ from collections.abc import Callable
 
 import httpx
 
+from app.ops.api_key import key_headers
 from app.ops.stopping import until_stopped
 
 #: A start on two cores has 90 s in all; whoever takes longer to warm up does so with the first question.
@@ -32,7 +33,8 @@ def warm_up(url: str, say: Callable[[str], None], stop: threading.Event, limit: 
 def _fault(url: str, limit: float) -> str:
     """Return why there was no answer; nothing where there was one."""
     try:
-        answer = httpx.post(f"{url}/v1/chat/completions", json=_QUESTION, timeout=limit, trust_env=False)
+        where = f"{url}/v1/chat/completions"
+        answer = httpx.post(where, json=_QUESTION, headers=key_headers(), timeout=limit, trust_env=False)
     except httpx.TimeoutException:
         return f"none within {limit:.0f} s"
     except httpx.HTTPError as error:

@@ -6,7 +6,7 @@ import threading
 import time
 from collections.abc import Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -20,10 +20,11 @@ from app.errors import BatonError, ConfigError, ContextLengthExceeded, InvalidRe
 from app.ingestion.indexer import Indexer
 from app.jobs import DocumentResult, Embedded
 from app.messages import RetrievalQuery, Retrieved
-from app.stores.contract import STAGE, CollectionInfo, Matrix, Store, check_name, unexpected
+from app.stores.contract import STAGE, CollectionInfo, Matrix, Store, check_name, not_found, unexpected
 from app.stores.filters import Filter, Never, parse_filter
 from app.stores.payload import Hit, build_table
 from app.stores.search import Search, late_interaction, merge_hits, search_collection
+from app.stores.tenants import as_the_tenant_knows, tenant_filter, within_tenant
 from app.stores.terms import unique_terms
 
 _SEARCH_THREADS = 8
@@ -160,7 +161,7 @@ class Retriever:
             raise InvalidRequest(f"mode {bounded(query.mode)} is not hybrid, vector or text", STAGE, "mode")
         for name in query.collections:
             check_name(name)
-        return _Checked(query, parse_filter(query.filter), is_blank(query.text))
+        return _Checked(query, within_tenant(parse_filter(query.filter), query.tenant), is_blank(query.text))
 
     def _begin(self, item: _Checked, batch: _Questions, index: int) -> _Running:
         """Start one search per collection, in threads when there are several."""
@@ -177,15 +178,16 @@ class Retriever:
         pool = self._require(self._pool)
         return _Running(
             started=time.perf_counter(),
-            futures=[pool.submit(self._search, name, search) for name in names],
+            futures=[pool.submit(self._search, name, search, query.tenant) for name in names],
             tokens=batch.tokens_of(index) if query.late_interaction else None,
             limit=search.limit,
             truncated=bool(batch.truncated[index]),
         )
 
-    def _search(self, name: str, search: Search) -> list[Hit]:
+    def _search(self, name: str, search: Search, tenant: str) -> list[Hit]:
         with self._require(self._store).snapshot(name) as snapshot:
-            return search_collection(snapshot, name, search)
+            hits = search_collection(snapshot, name, search)
+        return [replace(hit, passage=as_the_tenant_knows(hit.passage, tenant)) for hit in hits] if tenant else hits
 
     def _finish(self, item: _Checked, running: _Running | None, embed_ms: float) -> Retrieved | Exception:
         query, dimension = item.query, self._require(self._embedder).dimension
@@ -238,24 +240,31 @@ class Retriever:
 
     # --- collections ------------------------------------------------------------------------------------------------
 
-    def list_collections(self) -> list[dict[str, Any]]:
-        """Return ``{"name", "documents", "passages", "dimension", "embedder"}`` per collection, and its ``fault``."""
-        return [_as_dict(info) for info in self._require(self._store).list_collections()]
+    def list_collections(self, tenant: str = "") -> list[dict[str, Any]]:
+        """Return ``{"name", "documents", "passages", "dimension", "embedder"}`` per collection, and its ``fault``.
 
-    def delete_collection(self, name: str) -> None:
-        """Drop a collection. Raises CollectionNotFound."""
+        For a tenant there are those that hold documents of its own, and only these are counted.
+        """
+        infos = self._require(self._store).list_collections(tenant_filter(tenant))
+        return [_as_dict(info) for info in infos if info.documents or not tenant]
+
+    def delete_collection(self, name: str, tenant: str = "") -> None:
+        """Drop a collection; a tenant's documents in it, where there is one. Raises CollectionNotFound."""
         with self._writing:
-            self._require(self._store).drop_collection(check_name(name))
+            if not tenant:
+                self._require(self._store).drop_collection(check_name(name))
+            elif not self._ready_indexer().delete_all(name, tenant):
+                raise not_found(name)
 
-    def delete_documents(self, name: str, ids: Sequence[str]) -> int:
+    def delete_documents(self, name: str, ids: Sequence[str], tenant: str = "") -> int:
         """Delete documents by id; returns how many were there."""
         with self._writing:
-            return self._ready_indexer().delete(name, ids)
+            return self._ready_indexer().delete(name, ids, tenant)
 
-    def upsert_documents(self, name: str, documents: Sequence[Mapping[str, Any]]) -> DocumentResult:
+    def upsert_documents(self, name: str, documents: Sequence[Mapping[str, Any]], tenant: str = "") -> DocumentResult:
         """Chunk, embed and store documents, atomically for readers; makes the collection when it is not there."""
         with self._writing:
-            return self._ready_indexer().upsert(name, documents)
+            return self._ready_indexer().upsert(name, documents, tenant)
 
     def status(self) -> dict[str, str]:
         """Return collection → what is wrong with it; empty when all can be searched with this embedder."""

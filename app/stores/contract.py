@@ -118,19 +118,22 @@ class Store(Protocol):
     def drop_collection(self, name: str) -> None:
         """Remove a collection, damaged ones included. Raises CollectionNotFound."""
 
-    def list_collections(self) -> list[CollectionInfo]:
-        """Return all collections by name; a damaged one carries its fault."""
+    def list_collections(self, where: Filter | None = None) -> list[CollectionInfo]:
+        """Return all collections by name, counting what ``where`` holds for; a damaged one carries its fault."""
         ...
 
-    def describe(self, name: str) -> CollectionInfo:
-        """Return one collection. Raises CollectionNotFound, CollectionDamaged."""
+    def describe(self, name: str, where: Filter | None = None) -> CollectionInfo:
+        """Return one collection, counting what ``where`` holds for. Raises CollectionNotFound, CollectionDamaged."""
         ...
 
     def upsert(self, name: str, records: Sequence[PassageRecord]) -> None:
         """Replace the passages of the documents that ``records`` belong to, in one step for readers."""
 
-    def delete_documents(self, name: str, ids: Sequence[str]) -> int:
-        """Delete documents with all their passages, in one step; returns how many were there."""
+    def delete_documents(self, name: str, ids: Sequence[str] | None, where: Filter | None = None) -> int:
+        """Delete those of the documents (None: of all) that ``where`` holds for; returns how many were there.
+
+        With all their passages and in one step. A document's metadata are those of all its passages.
+        """
         ...
 
     def hashes(self, name: str, ids: Sequence[str]) -> dict[str, str]:

@@ -27,6 +27,9 @@ MAX_NODES = 64
 MAX_VALUES = 256
 MAX_KEY_CHARS = 128
 MAX_TEXT_CHARS = 1024
+#: The field that tells whose a document is (``app/stores/tenants.py``), and how ids of such documents begin.
+RESERVED_KEY = "baton.tenant"
+RESERVED_ID = "tenant:"
 #: Whole numbers beyond this lose digits as float64, which is how every store compares them.
 MAX_WHOLE_NUMBER = 2**53
 
@@ -209,6 +212,8 @@ def _condition(key: str, operator: Any, value: Any, path: str) -> Filter:
 def _key(key: Any, path: str) -> str:
     if not isinstance(key, str) or not 0 < len(key) <= MAX_KEY_CHARS or not key.isprintable():
         raise _fault(path, f"has a key that is not 1 to {MAX_KEY_CHARS} printable characters")
+    if key == RESERVED_KEY:
+        raise _fault(f"{path}.{key}", "is a reserved field: a key's own tenant is always searched, and no other")
     return key
 
 

@@ -124,14 +124,14 @@ class LanceStore:
                 self._db.drop_table(name, ignore_missing=True)
                 shutil.rmtree(self._folder / f"{name}.lance", ignore_errors=True)
 
-    def list_collections(self) -> list[CollectionInfo]:
+    def list_collections(self, where: Filter | None = None) -> list[CollectionInfo]:
         """Return all tables with a collection's name."""
-        return [self._describe_any(name) for name in self._names()]
+        return [self._describe_any(name, where) for name in self._names()]
 
-    def describe(self, name: str) -> CollectionInfo:
+    def describe(self, name: str, where: Filter | None = None) -> CollectionInfo:
         """Return one collection with its counts."""
         with _translated(name):
-            return _counted(self._open(name), name)
+            return _counted(self._open(name), name, where)
 
     def tidy(self, name: str) -> None:
         """Index what is new, merge small files, drop versions older than ten minutes."""
@@ -159,16 +159,16 @@ class LanceStore:
             merge.execute(_rows(records, table.schema))
             self._writes[name] += 1
 
-    def delete_documents(self, name: str, ids: Sequence[str]) -> int:
+    def delete_documents(self, name: str, ids: Sequence[str] | None, where: Filter | None = None) -> int:
         """Delete the passages of documents in one commit."""
         with self._written(check_name(name)):
             table = self._open(name)
-            if not ids:
+            if ids is not None and not ids:
                 return 0
-            where = one_of("document_id", list(ids))
-            count = int(table.count_rows(f"position = 0 AND {where}"))
+            condition = " AND ".join([*([one_of("document_id", list(ids))] if ids else []), *_conditions(where)])
+            count = int(table.count_rows(" AND ".join(["position = 0", condition or "true"])))
             if count:
-                table.delete(where)
+                table.delete(condition or "true")
                 self._writes[name] += 1
             return count
 
@@ -222,9 +222,9 @@ class LanceStore:
                 raise damaged(name, "it has no valid manifest") from error
             raise
 
-    def _describe_any(self, name: str) -> CollectionInfo:
+    def _describe_any(self, name: str, where: Filter | None) -> CollectionInfo:
         try:
-            return self.describe(name)
+            return self.describe(name, where)
         except BatonError as error:
             return CollectionInfo(name, 0, "", fault=error.message)
 
@@ -331,9 +331,14 @@ def _describe(table: Any, name: str) -> CollectionInfo:
     return CollectionInfo(name, schema.field(index).type.list_size, str(info.get("embedder", "")))
 
 
-def _counted(table: Any, name: str) -> CollectionInfo:
-    info = _describe(table, name)
-    return CollectionInfo(name, info.dimension, info.embedder, table.count_rows("position = 0"), table.count_rows())
+def _counted(table: Any, name: str, where: Filter | None) -> CollectionInfo:
+    info, own = _describe(table, name), _conditions(where)
+    documents = table.count_rows(" AND ".join(["position = 0", *own]))
+    return CollectionInfo(name, info.dimension, info.embedder, documents, table.count_rows(*own))
+
+
+def _conditions(where: Filter | None) -> list[str]:
+    return [] if where is None else [compile_filter(where)]
 
 
 def _index_text(table: Any) -> None:

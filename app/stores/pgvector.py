@@ -32,6 +32,7 @@ from app.stores.contract import (
 from app.stores.filters import Filter
 from app.stores.payload import encode_tokens
 from app.stores.pgvector_sql import (
+    COUNTS,
     CREATE_COLLECTION,
     CREATE_SCHEMA,
     DELETE_DOCUMENTS,
@@ -105,24 +106,25 @@ class PgVectorStore:
             connection.execute(_named("DROP TABLE IF EXISTS {table}", key))
             connection.execute("DELETE FROM baton.collections WHERE id = %s", (key,))
 
-    def list_collections(self) -> list[CollectionInfo]:
+    def list_collections(self, where: Filter | None = None) -> list[CollectionInfo]:
         """Return all collections with their counts."""
         with self._transaction("*") as connection:
             names = [row[0] for row in connection.execute("SELECT name FROM baton.collections ORDER BY name")]
         infos = []
         for name in names:
             try:
-                infos.append(self.describe(name))
+                infos.append(self.describe(name, where))
             except BatonError as error:
                 infos.append(CollectionInfo(name, 0, "", fault=error.message))
         return infos
 
-    def describe(self, name: str) -> CollectionInfo:
+    def describe(self, name: str, where: Filter | None = None) -> CollectionInfo:
         """Count the collection's rows."""
+        condition, values = compile_filter(where)
         with self._transaction(check_name(name)) as connection:
             key, dimension, embedder = _require(connection, name)
-            counts = "SELECT count(*) FILTER (WHERE position = 0), count(*) FROM {table}"
-            documents, passages = connection.execute(_named(counts, key)).fetchone()
+            counts = _named(COUNTS.replace("{where}", condition), key)
+            documents, passages = connection.execute(counts, values).fetchone()
         return CollectionInfo(name, dimension, embedder, documents, passages)
 
     def tidy(self, name: str) -> None:
@@ -146,11 +148,14 @@ class PgVectorStore:
             with connection.cursor() as cursor:
                 cursor.executemany(_named(INSERT_PASSAGE, key), [_row(record) for record in records])
 
-    def delete_documents(self, name: str, ids: Sequence[str]) -> int:
+    def delete_documents(self, name: str, ids: Sequence[str] | None, where: Filter | None = None) -> int:
         """Delete the documents' rows in one transaction."""
+        condition, values = compile_filter(where)
+        named = None if ids is None else list(ids)
         with self._transaction(check_name(name)) as connection:
             key = _require(connection, name, lock=True)[0]
-            return int(connection.execute(_named(DELETE_DOCUMENTS, key), (list(ids),)).fetchone()[0])
+            statement = _named(DELETE_DOCUMENTS.replace("{where}", condition), key)
+            return int(connection.execute(statement, (named, named, *values)).fetchone()[0])
 
     def hashes(self, name: str, ids: Sequence[str]) -> dict[str, str]:
         """Look the documents up by id."""

@@ -33,8 +33,11 @@ INSERT_PASSAGE = "INSERT INTO {table} VALUES (%s, %s, %s, %s, %s::tsvector, %s, 
 FIND_COLLECTION = "SELECT id, dimension, embedder FROM baton.collections WHERE name = %s"
 LOCK_COLLECTION = "SELECT id, dimension, embedder FROM baton.collections WHERE name = %s FOR UPDATE"
 
+COUNTS = "SELECT count(*) FILTER (WHERE position = 0), count(*) FROM {table} WHERE {where}"
+
 DELETE_DOCUMENTS = """
-WITH gone AS (DELETE FROM {table} WHERE document_id = ANY(%s) RETURNING position)
+WITH gone AS (
+    DELETE FROM {table} WHERE (%s::text[] IS NULL OR document_id = ANY(%s::text[])) AND {where} RETURNING position)
 SELECT count(*) FROM gone WHERE position = 0
 """
 

@@ -32,9 +32,9 @@ from app.stores.contract import (
     not_found,
     unexpected,
 )
-from app.stores.filters import Filter
+from app.stores.filters import RESERVED_KEY, Filter
 from app.stores.payload import encode_tokens
-from app.stores.qdrant_filters import compile_filter, document_filter, facets, query_terms, term_weights
+from app.stores.qdrant_filters import compile_filter, document_filter, facet, facets, query_terms, term_weights
 from app.stores.secrets import read_secret
 from app.stores.terms import tokenize
 
@@ -107,19 +107,19 @@ class QdrantStore:
             self._require(name)
             self._client.delete_collection(_PREFIX + name)
 
-    def list_collections(self) -> list[CollectionInfo]:
+    def list_collections(self, where: Filter | None = None) -> list[CollectionInfo]:
         """Return the collections that carry our prefix, with their counts."""
         with self._guarded():
             found = [item.name for item in self._client.get_collections().collections]
         names = sorted(name.removeprefix(_PREFIX) for name in found if name.startswith(_PREFIX))
-        return [self._describe_any(name) for name in names]
+        return [self._describe_any(name, where) for name in names]
 
-    def describe(self, name: str) -> CollectionInfo:
+    def describe(self, name: str, where: Filter | None = None) -> CollectionInfo:
         """Count the collection's points."""
         with self._guarded(name):
             info = self._info(name)
-            documents = self._count(name, document_filter(None))
-            passages = self._count(name, None)
+            documents = self._count(name, document_filter(None, where))
+            passages = self._count(name, compile_filter(where))
         return CollectionInfo(name, info.dimension, info.embedder, documents, passages)
 
     def tidy(self, name: str) -> None:
@@ -144,16 +144,16 @@ class QdrantStore:
                 self._client.upsert(_PREFIX + name, points[start : start + _POINTS], wait=True)
             self._client.delete(_PREFIX + name, models.FilterSelector(filter=stale), wait=True)
 
-    def delete_documents(self, name: str, ids: Sequence[str]) -> int:
+    def delete_documents(self, name: str, ids: Sequence[str] | None, where: Filter | None = None) -> int:
         """Delete the points of documents."""
         from qdrant_client import models
 
         with self._guarded(name):
             self._require(name)
-            if not ids:
+            if ids is not None and not ids:
                 return 0
-            count = self._count(name, document_filter(ids))
-            selector = models.FilterSelector(filter=document_filter(ids, first_only=False))
+            count = self._count(name, document_filter(ids, where))
+            selector = models.FilterSelector(filter=document_filter(ids, where, first_only=False))
             self._client.delete(_PREFIX + name, selector, wait=True)
             return count
 
@@ -190,9 +190,9 @@ class QdrantStore:
             raise damaged(name, "it was not made by Baton")
         return CollectionInfo(name, vectors[_VECTOR].size, str((config.metadata or {}).get("embedder", "")))
 
-    def _describe_any(self, name: str) -> CollectionInfo:
+    def _describe_any(self, name: str, where: Filter | None) -> CollectionInfo:
         try:
-            return self.describe(name)
+            return self.describe(name, where)
         except BatonError as error:
             return CollectionInfo(name, 0, "", fault=error.message)
 
@@ -211,10 +211,11 @@ class QdrantStore:
                 return rows
 
     def _index_documents(self, name: str) -> None:
-        """Index the payload that documents are found by; local mode has no payload indexes."""
+        """Index the payload that documents and tenants are found by; local mode has no payload indexes."""
         if not self._local:
             self._client.create_payload_index(_PREFIX + name, "document_id", field_schema="keyword")
             self._client.create_payload_index(_PREFIX + name, "position", field_schema="integer")
+            self._client.create_payload_index(_PREFIX + name, facet(RESERVED_KEY, ""), field_schema="keyword")
 
     @contextmanager
     def _guarded(self, name: str | None = None) -> Iterator[None]:

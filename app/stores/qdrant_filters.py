@@ -38,8 +38,11 @@ def compile_filter(node: Filter | None) -> Any:
     return condition if isinstance(condition, models.Filter) else models.Filter(must=[condition])
 
 
-def document_filter(ids: Sequence[str] | None, *, first_only: bool = True) -> Any:
-    """Return the filter for the passages of documents (None = of all), or only for the first passage of each."""
+def document_filter(ids: Sequence[str] | None, where: Filter | None = None, *, first_only: bool = True) -> Any:
+    """Return the filter for the passages of documents (None = of all), or only for the first passage of each.
+
+    ``where`` has to hold besides.
+    """
     from qdrant_client import models
 
     must = []
@@ -47,6 +50,8 @@ def document_filter(ids: Sequence[str] | None, *, first_only: bool = True) -> An
         must.append(models.FieldCondition(key="position", match=models.MatchValue(value=0)))
     if ids is not None:
         must.append(models.FieldCondition(key="document_id", match=models.MatchAny(any=list(ids))))
+    if where is not None:
+        must.append(compile_filter(where))
     return models.Filter(must=must)
 
 
@@ -84,15 +89,20 @@ def _one_of(node: OneOf, models: Any) -> Any:
     conditions = [_number(models, node.key, gte=value, lte=value) for value in node.numbers]
     if node.texts:
         match = models.MatchAny(any=node.texts)
-        conditions.append(models.FieldCondition(key=f"facets.{_field(node.key, '')}", match=match))
+        conditions.append(models.FieldCondition(key=facet(node.key, ""), match=match))
     for value in node.booleans:
         match = models.MatchValue(value=value)
-        conditions.append(models.FieldCondition(key=f"facets.{_field(node.key, value)}", match=match))
+        conditions.append(models.FieldCondition(key=facet(node.key, value), match=match))
     return models.Filter(should=conditions)
 
 
 def _number(models: Any, key: str, **bounds: float) -> Any:
-    return models.FieldCondition(key=f"facets.{_field(key, 0.0)}", range=models.Range(**bounds))
+    return models.FieldCondition(key=facet(key, 0.0), range=models.Range(**bounds))
+
+
+def facet(key: str, value: Scalar) -> str:
+    """Return the payload's path of a key's values of the kind of ``value``."""
+    return f"facets.{_field(key, value)}"
 
 
 def _field(key: str, value: Scalar) -> str:

@@ -15,6 +15,7 @@ import numpy.typing as npt
 from app.errors import CollectionNotFound, GuardrailBlocked
 from app.jobs import ChatEvent, ChatJob, DocumentResult, Embedded, Finished, Started
 from app.messages import ChoiceReport, Citation, Delta, Usage
+from app.stores.tenants import stored_id
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,7 +143,7 @@ class FakePipeline:
         found = [
             {"id": key, "collection": name, "source": "", "score": 1.0, "text": document["text"]}
             for name in job.retrieval.collections
-            for key, document in self.collections[name].documents.items()
+            for key, document in _own(self.collections[name].documents, job.retrieval.tenant).items()
         ]
         return [{**context, "mark": mark} for mark, context in enumerate(found[: job.retrieval.top_k], 1)]
 
@@ -166,28 +167,34 @@ class FakePipeline:
         unit: npt.NDArray[np.float32] = rows / np.linalg.norm(rows, axis=1, keepdims=True)
         return Embedded(unit, sum(map(len, texts)))
 
-    async def list_collections(self) -> list[dict[str, Any]]:
+    async def list_collections(self, tenant: str = "") -> list[dict[str, Any]]:
         """Return the collections."""
-        return [self._describe(name) for name in sorted(self.collections)]
+        found = [self._describe(name, tenant) for name in sorted(self.collections)]
+        return [row for row in found if row["documents"] or not tenant]
 
-    def _describe(self, name: str) -> dict[str, Any]:
-        count = len(self.collections[name].documents)
+    def _describe(self, name: str, tenant: str) -> dict[str, Any]:
+        count = len(_own(self.collections[name].documents, tenant))
         return {"name": name, "documents": count, "passages": count, "dimension": self.script.dimension}
 
-    async def delete_collection(self, name: str) -> None:
-        """Drop a collection."""
-        self._collection(name)
-        del self.collections[name]
+    async def delete_collection(self, name: str, tenant: str = "") -> None:
+        """Drop a collection, or the tenant's documents in it."""
+        documents = self._collection(name).documents
+        if not tenant:
+            del self.collections[name]
+        for key in _own(documents, tenant):
+            del documents[key]
 
-    async def delete_documents(self, name: str, ids: Sequence[str]) -> int:
+    async def delete_documents(self, name: str, ids: Sequence[str], tenant: str = "") -> int:
         """Delete documents by id."""
         documents = self._collection(name).documents
-        return sum(documents.pop(key, None) is not None for key in ids)
+        return sum(documents.pop(stored_id(key, tenant), None) is not None for key in ids)
 
-    async def upsert_documents(self, name: str, documents: Sequence[Mapping[str, Any]]) -> DocumentResult:
+    async def upsert_documents(
+        self, name: str, documents: Sequence[Mapping[str, Any]], tenant: str = ""
+    ) -> DocumentResult:
         """Store documents; one without an id gets its text as id."""
         stored = self.collections.setdefault(name, FakeCollection()).documents
-        fresh = {str(document.get("id", document["text"])): document for document in documents}
+        fresh = {stored_id(str(document.get("id", document["text"])), tenant): document for document in documents}
         unchanged = sum(stored.get(key) == document for key, document in fresh.items())
         stored.update(fresh)
         return DocumentResult(len(documents), len(documents) - unchanged, unchanged)
@@ -207,6 +214,10 @@ class FakePipeline:
         if found.fault is not None:
             raise found.fault
         return found
+
+
+def _own(documents: Mapping[str, Mapping[str, Any]], tenant: str) -> dict[str, Mapping[str, Any]]:
+    return {key: document for key, document in documents.items() if key.startswith(stored_id("", tenant))}
 
 
 def _logprobs(word: str, job: ChatJob) -> tuple[Mapping[str, Any], ...]:

@@ -53,14 +53,14 @@ class MemoryStore:
             self._require(name)
             del self._infos[name], self._records[name]
 
-    def list_collections(self) -> list[CollectionInfo]:
+    def list_collections(self, where: Filter | None = None) -> list[CollectionInfo]:
         """Return all collections by name."""
-        return [self.describe(name) for name in sorted(self._infos)]
+        return [self.describe(name, where) for name in sorted(self._infos)]
 
-    def describe(self, name: str) -> CollectionInfo:
+    def describe(self, name: str, where: Filter | None = None) -> CollectionInfo:
         """Return one collection with its counts."""
         info = self._require(name)
-        records = self._records[name]
+        records = [record for record in self._records[name] if matches(where, record.metadata)]
         documents = len({record.document_id for record in records})
         return CollectionInfo(name, info.dimension, info.embedder, documents, len(records))
 
@@ -69,10 +69,14 @@ class MemoryStore:
         replaced = {record.document_id for record in records}
         self._replace(name, lambda record: record.document_id not in replaced, records)
 
-    def delete_documents(self, name: str, ids: Sequence[str]) -> int:
-        """Delete documents by id."""
-        gone = set(ids)
-        return self._replace(name, lambda record: record.document_id not in gone, ())
+    def delete_documents(self, name: str, ids: Sequence[str] | None, where: Filter | None = None) -> int:
+        """Delete documents by id and condition."""
+        gone = None if ids is None else set(ids)
+
+        def stays(record: PassageRecord) -> bool:
+            return (gone is not None and record.document_id not in gone) or not matches(where, record.metadata)
+
+        return self._replace(name, stays, ())
 
     def hashes(self, name: str, ids: Sequence[str]) -> dict[str, str]:
         """Return the content hashes of the documents that are stored."""

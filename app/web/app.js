@@ -1,5 +1,5 @@
 // The page: switches, the question field, and the conversation.
-import { GatewayError, ask, list, rememberKey, requestBody } from "./client.js";
+import { GatewayError, ask, hasKey, list, rememberKey, requestBody } from "./client.js";
 import { el } from "./dom.js";
 import { TurnView } from "./view.js";
 
@@ -53,6 +53,8 @@ async function start() {
     return undefined;
   }
   $("health").classList.remove("bad");
+  // A browser sends no key along a link, so the API's description is closed to this one.
+  $("docs").hidden = hasKey();
   return undefined;
 }
 

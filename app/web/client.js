@@ -17,6 +17,10 @@ export function rememberKey(key) {
   sessionStorage.setItem(KEY_SLOT, key);
 }
 
+export function hasKey() {
+  return sessionStorage.getItem(KEY_SLOT) !== null;
+}
+
 function headers(extra = {}) {
   const key = sessionStorage.getItem(KEY_SLOT);
   return key ? { ...extra, Authorization: `Bearer ${key}` } : extra;

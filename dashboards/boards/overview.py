@@ -132,6 +132,18 @@ BOARD = Board(
                     ),
                     width=6,
                 ),
+                Panel(
+                    "API keys",
+                    "Time until nothing opens a key any more; keys without a known end are left out.",
+                    "s",
+                    (
+                        (
+                            f"({largest('ray_baton_key_expires_timestamp_seconds', by=('key',))} > 0) - time()",
+                            "{{key}}",
+                        ),
+                    ),
+                    width=6,
+                ),
             ),
         ),
     ),

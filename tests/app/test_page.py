@@ -253,6 +253,7 @@ def test_a_key_is_asked_for_only_when_one_is_needed(page: Page) -> None:
     assert page.all("dialog, [role=alert]") == []
     keyed = [request["headers"].get("Authorization") for request in page.requests() if request["method"] == "POST"]
     assert keyed == [None, "Bearer s3cret"]
+    page.until(lambda: not page.find("#docs").is_displayed(), "the link that a key does not open is gone")
 
 
 def test_the_page_fits_a_narrow_screen(page: Page) -> None:

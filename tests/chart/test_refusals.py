@@ -278,6 +278,13 @@ WRONG = {
         "autoscaler",
         "networkPolicy.egressTo",
     ),
+    "keys without a Secret": ({"settings": {"auth": {"enabled": True}}}, "auth.existingSecret", "docs/keys.md"),
+    "Jobs without a key": (
+        {"settings": {"auth": {"enabled": True}}, "auth": {"existingSecret": "baton-keys"}},
+        "auth.clientSecret",
+        "ingest",
+    ),
+    "a relative file of keys": ({"settings": {"auth": {"keysFile": "keys.yaml"}}}, "/settings/auth/keysFile"),
     "logs to nowhere": ({"logCollector": {"enabled": True}}, "logCollector.endpoint"),
     "traces behind a closed door": (
         {

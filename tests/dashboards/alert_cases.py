@@ -57,6 +57,8 @@ _JOB = f'{{{_KUBE},job_name="baton-index-1a2b3c4d"}}'
 _PENDING = f'kube_pod_status_phase{{{_KUBE},phase="Pending",pod="baton-x-worker-1"}}'
 _CERTIFICATE = 'certmanager_certificate_expiration_timestamp_seconds{namespace="baton",name="gateway"}'
 
+_KEY, _LASTING = (_series("ray_baton_key_expires_timestamp_seconds", key=name) for name in ("shop", "batch"))
+
 
 def _versions(second: int) -> Series:
     name = "ray_baton_config_version"
@@ -150,6 +152,8 @@ CASES: dict[str, Case] = {
     "BatonGpuMemoryCreeping": Case(
         {_USED: "60000+100x200", _FREE: "20000-100x200"}, {_USED: "70000x200", _FREE: "10000x200"}, "10h", "5m"
     ),
+    # 0 is no known end.
+    "BatonKeyExpires": Case({_KEY: "864000x120", _LASTING: "0x120"}, {_KEY: "8640000x120", _LASTING: "0x120"}),
     "BatonCertificateExpires": Case({_CERTIFICATE: "864000x120"}, {_CERTIFICATE: "8640000x120"}),
     "BatonTargetDown": Case(
         {_series("up", instance="10.0.0.1:8080"): "0x120"}, {_series("up", instance="10.0.0.1:8080"): "1x120"}

@@ -8,6 +8,8 @@ import time
 
 import pytest
 
+from app.keys.file import new_secret
+from tests.e2e.keys import keys_file, write_secret
 from tests.e2e.kube import CONTEXT, NAMESPACE, ROOT, kubectl, run
 from tests.e2e.release import Release
 
@@ -86,7 +88,16 @@ def namespace(cluster):
 
 
 @pytest.fixture(scope="session")
-def release(namespace, tmp_path_factory):
+def client_secret(namespace):
+    """The secret of the key that the release's own Jobs and tests send; its Secrets are there before the release."""
+    secret = new_secret()
+    write_secret("baton-keys", "keys.yaml", keys_file(indexer=secret))
+    write_secret("baton-client", "secret", secret)
+    return secret
+
+
+@pytest.fixture(scope="session")
+def release(namespace, client_secret, tmp_path_factory):
     """The release, installed and open. Stories that change it put it back."""
     found = Release(tmp_path_factory.mktemp("release"))
     found.remove_another()

@@ -2,8 +2,8 @@
 
 from tests.e2e.kube import GONE, RELEASE, helm, kubectl, wait_for
 
-# Kubernetes' own objects of any namespace, and what passes by itself.
-KEPT = {"configmap/kube-root-ca.crt", "serviceaccount/default"}
+# Kubernetes' own objects of any namespace, the Secrets that the stories made, and what passes by itself.
+KEPT = {"configmap/kube-root-ca.crt", "serviceaccount/default", "secret/baton-keys", "secret/baton-client"}
 PASSING = ("event", "lease", "endpoint", "podmetrics")
 
 

@@ -163,6 +163,18 @@ class DisruptionValues(Config):
     """Pods of a worker group that may be evicted at once."""
 
 
+class AuthValues(Config):
+    """The Secrets of API keys (docs/keys.md); `settings.auth.enabled` turns keys on."""
+
+    existing_secret: str = ""
+    """Secret with the file of keys, mounted for the gateways; empty: none. A changed Secret is read live, another one
+    replaces the cluster."""
+    key: str = Field(default="keys.yaml", min_length=1)
+    """Its key that holds the file."""
+    client_secret: SecretKey | None = None
+    """Secret that holds what opens one of those keys, for `helm test` and the Jobs that fill the index (ingest)."""
+
+
 class CollectionValues(Config):
     """Documents to index once the gateway serves."""
 

@@ -10,6 +10,7 @@ from pydantic import Field, model_validator
 from app.config.base import Config
 from app.config.chart.kinds import EnvName, EnvValue, Texts
 from app.config.chart.objects import (
+    AuthValues,
     CollectionValues,
     DisruptionValues,
     DoctorValues,
@@ -140,6 +141,8 @@ class ChartValues(Config):
     """Where model files lie."""
     gcs_fault_tolerance: FaultToleranceValues = FaultToleranceValues()
     """Keeps the cluster's state."""
+    auth: AuthValues = AuthValues()
+    """The Secrets of API keys."""
     log_collector: LogCollectorValues = LogCollectorValues()
     """Ships the logs."""
     service_account: ServiceAccountValues = ServiceAccountValues()

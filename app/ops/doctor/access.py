@@ -80,6 +80,10 @@ def _wanted(values: ChartValues) -> Iterator[tuple[str, str, list[str]]]:
     password = values.gcs_fault_tolerance.password_secret
     if values.gcs_fault_tolerance.enabled and password:
         yield "gcsFaultTolerance.passwordSecret", password.name, [password.key]
+    if values.auth.existing_secret:
+        yield "auth.existingSecret", values.auth.existing_secret, [values.auth.key]
+    if values.auth.client_secret:
+        yield "auth.clientSecret", values.auth.client_secret.name, [values.auth.client_secret.key]
     tls = ["tls.crt", "tls.key"]
     if values.gateway.ingress.enabled and values.gateway.ingress.tls_secret:
         yield "gateway.ingress.tlsSecret", values.gateway.ingress.tls_secret, tls

@@ -15,6 +15,14 @@ imagePullSecrets:
 {{- end }}
 {{- end -}}
 
+{{/* (values name): the API key of those that ask the gateway. */}}
+{{- define "baton.clientKey" -}}
+{{- $key := (index . 0).auth.clientSecret -}}
+{{- if and $key (has (index . 1) (list "index" "ask")) }}
+- {name: BATON_API_KEY, valueFrom: {secretKeyRef: {{ toJson $key }}}}
+{{- end }}
+{{- end -}}
+
 {{/* (list root values name command resources): the container of such a pod, without its volume mounts. */}}
 {{- define "baton.commandContainer" -}}
 {{- $root := index . 0 -}}{{- $values := index . 1 -}}
@@ -25,6 +33,7 @@ command:
   {{- toYaml (index . 3) | nindent 2 }}
 env:
   {{- include "baton.env" (list $values dict) | nindent 2 }}
+  {{- include "baton.clientKey" (list $values (index . 2)) | indent 2 }}
 securityContext:
   {{- include "baton.securityContext" (list $values list) | nindent 2 }}
 resources:

@@ -70,21 +70,10 @@ capabilities:
 {{- if ne $values.modelCache.kind "none" }}
 - {name: models, mountPath: {{ $values.modelCache.mountPath | quote }}{{ if eq $values.modelCache.kind "image" }}, readOnly: true{{ end }}}
 {{- end }}
+{{- include "baton.keysMount" $values }}
 {{- with $pod.volumeMounts }}
 {{ toYaml . }}
 {{- end }}
-{{- end -}}
-
-{{/* (list root values): the source of the volume of the model cache. */}}
-{{- define "baton.cacheVolume" -}}
-{{- $cache := (index . 1).modelCache -}}
-{{- if eq $cache.kind "claim" -}}
-persistentVolumeClaim: {claimName: {{ $cache.claim.existing | default (printf "%s-models" (include "baton.fullname" (index . 0))) | quote }}}
-{{- else if eq $cache.kind "hostPath" -}}
-hostPath: {path: {{ $cache.hostPath | quote }}, type: Directory}
-{{- else -}}
-image: {reference: {{ $cache.image.reference | quote }}, pullPolicy: {{ $cache.image.pullPolicy }}}
-{{- end -}}
 {{- end -}}
 
 {{- define "baton.volumes" -}}
@@ -105,6 +94,7 @@ image: {reference: {{ $cache.image.reference | quote }}, pullPolicy: {{ $cache.i
 - name: models
   {{- include "baton.cacheVolume" (list $root $values) | nindent 2 }}
 {{- end }}
+{{- include "baton.keysVolume" $values }}
 {{- with $pod.volumes }}
 {{ toYaml . }}
 {{- end }}

@@ -6,7 +6,7 @@ What a schema cannot say: values that do not fit together end the render with se
 {{- $root := . -}}
 {{- $values := include "baton.values" . | fromJson -}}
 {{- $text := include "baton.check.cluster" . -}}
-{{- range $check := list "names" "options" "models" "profiles" "routing" "capacity" "groups" "index" "modelCache" "upgrade" "redis" "environment" "observing" "gateway" -}}
+{{- range $check := list "names" "options" "models" "profiles" "routing" "capacity" "groups" "index" "modelCache" "upgrade" "redis" "environment" "observing" "gateway" "auth" -}}
 {{- $text = print $text (include (printf "baton.check.%s" $check) (list $root $values)) -}}
 {{- end -}}
 {{- with trim $text -}}
@@ -116,6 +116,18 @@ What a schema cannot say: values that do not fit together end the render with se
 {{- end -}}
 {{- if and $values.head.grafana.host (not $values.head.grafana.prometheusHost) }}
 - head.grafana.host needs head.grafana.prometheusHost: Ray's dashboard shows Grafana's graphs only where it reaches Prometheus as well.
+{{- end -}}
+{{- end -}}
+
+{{- define "baton.check.auth" -}}
+{{- $values := index . 1 -}}{{- $auth := $values.auth -}}
+{{- if $values.settings.auth.enabled -}}
+{{- if and (not $auth.existingSecret) (hasPrefix "/etc/baton/keys/" $values.settings.auth.keysFile) }}
+- settings.auth.enabled needs auth.existingSecret, a Secret with the file of keys (docs/keys.md); or mount a file of your own and name it in settings.auth.keysFile.
+{{- end -}}
+{{- if and $values.collections (not $auth.clientSecret) }}
+- settings.auth.enabled closes the gateway to the Jobs that fill collections: give them a key with ingest in auth.clientSecret, or empty collections.
+{{- end -}}
 {{- end -}}
 {{- end -}}
 

@@ -177,8 +177,11 @@ def test_a_streamed_answer_is_printed_with_sources_and_times(
         ),
     ],
 )
-def test_options_become_request_fields(script: Script, arguments: list[str], fields: dict[str, Any]) -> None:
-    assert cli.main(["wie?", "--url", script.url, "--key", "s3", *arguments]) == 0
+def test_options_become_request_fields(
+    script: Script, arguments: list[str], fields: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("BATON_API_KEY", "s3")
+    assert cli.main(["wie?", "--url", script.url, *arguments]) == 0
     sent, authorization = script.requests[0]
     usual = {
         "messages": [{"role": "user", "content": "wie?"}],
@@ -209,7 +212,7 @@ def test_a_refusal_is_one_sentence(script: Script, capsys: pytest.CaptureFixture
 def test_a_missing_key_is_asked_for(script: Script, capsys: pytest.CaptureFixture[str]) -> None:
     refuse(script, 401, b'{"error": {"message": "A key is needed."}}')
     assert cli.main(["how?", "--url", script.url]) == 1
-    assert capsys.readouterr().err == "A key is needed. Give a key with --key.\n"
+    assert capsys.readouterr().err == "A key is needed. Give a key in the environment variable BATON_API_KEY.\n"
 
 
 @pytest.mark.parametrize(("status", "body"), [(502, b"<h1>Bad gateway</h1>"), (200, b"[]"), (404, b'{"detail": "no"}')])

@@ -12,6 +12,8 @@ import pytest
 import yaml
 
 from app.config.local import ROOT, load
+from app.errors import ConfigError
+from app.keys.file import hash_of
 from app.ops import apply, config_checks, run
 from tests.unit.ops.serving import Answers, serving
 
@@ -207,3 +209,36 @@ def test_ctrl_c_ends_apply_in_one_line(tmp_path, capsys):
     assert code == 130
     assert said.err == "baton: interrupted; what was sent already stays sent, and comes into force.\n"
     assert "shopping.retrieval.collections names 'x', which is not there" in said.out
+
+
+def with_keys(raw, folder):
+    raw["settings"]["auth"] = {"enabled": True, "keysFile": str(folder / "keys.yaml")}
+
+
+@pytest.fixture
+def keyed(tmp_path):
+    key = {"id": "own", "secrets": [{"hash": hash_of("bt-right")}]}
+    (tmp_path / "keys.yaml").write_text(yaml.safe_dump({"keys": [key]}))
+    return load(written(tmp_path, lambda raw: with_keys(raw, tmp_path)), tmp_path)
+
+
+def test_a_start_that_indexes_with_keys_on_needs_a_key(keyed, monkeypatch):
+    monkeypatch.setenv("BATON_API_KEY", "bt-right")
+    config_checks.check_own_key(keyed)
+    config_checks.check_keys(keyed)
+    monkeypatch.delenv("BATON_API_KEY")
+    config_checks.check_keys(keyed)
+    with pytest.raises(ConfigError, match="give a key with ingest in the environment variable BATON_API_KEY"):
+        config_checks.check_own_key(keyed)
+
+
+def test_a_key_of_ours_that_the_file_lacks_is_told(keyed, monkeypatch):
+    monkeypatch.setenv("BATON_API_KEY", "bt-wrong")
+    with pytest.raises(ConfigError, match="BATON_API_KEY is none of"):
+        config_checks.check_keys(keyed)
+
+
+def test_a_file_of_keys_that_is_not_there_is_refused_before_anything_starts(tmp_path, capsys):
+    path = written(tmp_path, lambda raw: with_keys(raw, tmp_path))
+    assert apply.main(["--config", str(path), "--data", str(tmp_path)]) == 2
+    assert "keys.yaml cannot be read: No such file or directory" in capsys.readouterr().err

@@ -44,8 +44,8 @@ class CountingEmbedder(FakeEmbedder):
 class BrokenStore(MemoryStore):
     """Holds one more collection, which cannot be read."""
 
-    def list_collections(self):
-        return [*super().list_collections(), CollectionInfo("broken", 0, "", fault="it has no valid manifest")]
+    def list_collections(self, where=None):
+        return [*super().list_collections(where), CollectionInfo("broken", 0, "", fault="it has no valid manifest")]
 
     def snapshot(self, name):
         if name == "broken":

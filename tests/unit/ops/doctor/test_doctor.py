@@ -307,6 +307,17 @@ def test_secrets_and_their_keys(cluster, examine):
     assert examine(secretEnv=wanted) == (0, [])
 
 
+def test_secrets_of_api_keys(examine, cluster):
+    auth = {"existingSecret": "keys", "key": "file.yaml", "clientSecret": {"name": "client", "key": "secret"}}
+    place = "/api/v1/namespaces/llm/secrets"
+    cluster.objects[f"{place}/client"] = {"data": {"secret": "eA=="}}
+    assert "auth.existingSecret names the Secret keys, which llm does not have" in only(examine(auth=auth)[1])
+    cluster.objects[f"{place}/keys"] = {"data": {"keys.yaml": "eA=="}}
+    assert "the Secret keys has no file.yaml (it has keys.yaml)" in only(examine(auth=auth)[1])
+    cluster.objects[f"{place}/keys"] = {"data": {"file.yaml": "eA=="}}
+    assert examine(auth=auth) == (0, [])
+
+
 def test_the_password_of_a_store_has_to_come_from_somewhere(examine):
     pipeline = {"store": {"kind": "pgvector", "uri": "postgresql://u@h/d", "secretEnv": "PGPASSWORD"}}
     assert "reads PGPASSWORD, which no pod gets" in only(examine(pipeline=pipeline)[1])
