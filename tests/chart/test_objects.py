@@ -51,12 +51,23 @@ def test_a_load_balancer(chart):
 
 def test_budgets_keep_the_head_and_most_of_each_group(chart):
     budgets = of_kind(render(chart, {"podDisruptionBudget": {"enabled": True}}), "PodDisruptionBudget")
-    assert [(b["metadata"]["name"], b["spec"]["maxUnavailable"]) for b in budgets] == [
-        ("baton-head", 0),
-        ("baton-cpu-workers", 1),
+    # In `maxUnavailable` they would stop every eviction: a RayCluster does not tell Kubernetes its scale.
+    assert all(set(budget["spec"]) == {"minAvailable", "selector"} for budget in budgets)
+    assert [(b["metadata"]["name"], b["spec"]["minAvailable"]) for b in budgets] == [
+        ("baton-head", 1),
+        ("baton-cpu-workers", 0),
     ]
     for budget, group in zip(budgets, groups(render(chart, {})), strict=True):
         assert budget["spec"]["selector"]["matchLabels"].items() <= group["template"]["metadata"]["labels"].items()
+
+
+@pytest.mark.parametrize(("autoscaling", "unavailable", "least"), [(True, 1, 3), (False, 1, 7), (True, 9, 0)])
+def test_a_budget_counts_from_the_fewest_pods(chart, autoscaling, unavailable, least):
+    values = merged(shape_values("ha"), {"autoscaling": {"enabled": autoscaling}})
+    values["podDisruptionBudget"]["maxUnavailable"] = unavailable
+    values["workerGroups"][0] |= {"replicas": 4, "minReplicas": 2, "maxReplicas": 4, "numOfHosts": 2}
+    budgets = of_kind(chart.objects(values), "PodDisruptionBudget")
+    assert [b["spec"]["minAvailable"] for b in budgets if b["metadata"]["name"] == "baton-gpu-workers"] == [least]
 
 
 def test_a_head_that_may_be_lost_has_no_budget(chart):
@@ -153,6 +164,22 @@ def test_the_doctor_gets_the_complete_values(chart):
     assert found["workerGroups"][0]["gpus"] == 0
     hooks = [found for found in objects if "helm.sh/hook" in found["metadata"].get("annotations", {})]
     assert {found["kind"] for found in hooks} > {"Job", "ConfigMap", "ServiceAccount", "ClusterRole"}
+
+
+def test_the_doctor_starts_where_what_it_looks_for_is_missing(chart):
+    """A pod whose Secret or claim is not there never starts, and the install would wait in vain for its verdict."""
+    change = {
+        "doctor": {"enabled": True},
+        "secretEnv": {"HF_TOKEN": {"name": "huggingface", "key": "token"}},
+        "modelCache": {"kind": "claim", "claim": {"existing": "models"}},
+    }
+    objects = render(chart, change)
+    (job,) = [job for job in of_kind(objects, "Job") if job["metadata"]["name"] == "baton-doctor"]
+    spec = job["spec"]["template"]["spec"]
+    assert {volume["name"] for volume in spec["volumes"]} == {"tmp", "values"}
+    assert all("value" in entry for entry in spec["containers"][0]["env"])
+    (values,) = of_kind(objects, "ConfigMap")
+    assert "HF_TOKEN" in yaml.safe_load(values["data"]["values.yaml"])["secretEnv"]
 
 
 def test_no_doctor_unless_asked(chart):

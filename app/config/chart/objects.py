@@ -160,7 +160,7 @@ class DisruptionValues(Config):
     enabled: bool = False
     """Whether there are budgets: for each worker group, and for the head unless gcsFaultTolerance survives its loss."""
     max_unavailable: Annotated[int, Field(ge=0)] = 1
-    """Pods of a worker group that may be evicted at once."""
+    """Pods of a worker group that may be evicted at once when it has its fewest: what is above that may go as well."""
 
 
 class CollectionValues(Config):
