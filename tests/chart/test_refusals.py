@@ -60,6 +60,31 @@ WRONG = {
     "list for a map": ({"models": []}, "/models"),
     "collection name": ({"collections": {"Docs!": {"path": "/x"}}}, "Docs!"),
     "amount of a resource of one's own": (group(rayResources={"chat": 0}), "rayResources/chat"),
+    "label of the chart's own": (
+        {"commonLabels": {"helm.sh/chart": "x"}, "head": {"podLabels": {"app.kubernetes.io/name": "x"}}},
+        "commonLabels.helm.sh/chart",
+        "head.podLabels.app.kubernetes.io/name",
+        "leave it out",
+    ),
+    "label of a group that selects": (
+        group(podLabels={"app.kubernetes.io/component": "x"}),
+        "workerGroups cpu-workers: podLabels.app.kubernetes.io/component",
+    ),
+    "label that Kubernetes refuses": ({"commonLabels": {"team": "a b"}}, "/commonLabels/team", "pattern"),
+    "label's name that Kubernetes refuses": (group(nodeSelector={"a b": "c"}), "/workerGroups/0/nodeSelector", "a b"),
+    "runbook that is no address": ({"observability": {"runbookUrl": "a: b # c"}}, "/observability/runbookUrl"),
+    "Redis with the longest name": (
+        {
+            "fullnameOverride": "a" * 47,
+            "gcsFaultTolerance": {
+                "enabled": True,
+                "passwordSecret": {"name": "a", "key": "b"},
+                "redis": {"enabled": True},
+            },
+        },
+        "at most 46",
+        "fullnameOverride",
+    ),
     # --- options of deployments
     "smoothing_factor": (autoscaling(max_replicas=1, smoothing_factor=0.5), "smoothing_factor", "upscaling_factor"),
     "upscale_smoothing_factor": (autoscaling(upscale_smoothing_factor=0.5), "deprecated", "upscaling_factor"),

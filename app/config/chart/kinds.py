@@ -25,6 +25,13 @@ DnsName = Annotated[str, Field(pattern=r"^[a-z]([-a-z0-9]{0,51}[a-z0-9])?$")]
 #: Address of a service over HTTP; empty: none.
 HttpAddress = Annotated[str, Field(pattern=ENDPOINT_PATTERN)]
 
+#: Labels as Kubernetes takes them.
+LabelKey = Annotated[
+    str, Field(pattern=r"^([a-z0-9][-.a-z0-9]{0,251}[a-z0-9]/)?[A-Za-z0-9]([-._A-Za-z0-9]{0,61}[A-Za-z0-9])?$")
+]
+LabelValue = Annotated[str, Field(pattern=r"^([A-Za-z0-9]([-._A-Za-z0-9]{0,61}[A-Za-z0-9])?)?$")]
+Labels = dict[LabelKey, LabelValue]
+
 Port = Annotated[int, Field(ge=1, le=65535)]
 Replicas = Annotated[int, Field(ge=0, le=10_000)]
 Seconds = Annotated[int, Field(ge=0, le=604_800)]

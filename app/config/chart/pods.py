@@ -12,6 +12,7 @@ from app.config.chart.kinds import (
     EnvName,
     EnvValue,
     HttpAddress,
+    Labels,
     Memory,
     Quantity,
     Replicas,
@@ -59,18 +60,18 @@ class PodValues(Config):
     """Size of /dev/shm: the object store, the arenas of the hand-off and the engines' buffers; part of the memory."""
     ray_start_params: Texts = Field(default_factory=dict)
     """Further parameters of `ray start`, verbatim."""
-    ray_labels: Texts = Field(default_factory=dict)
+    ray_labels: Labels = Field(default_factory=dict)
     """Labels of the Ray node, for label selectors of deployments."""
     ray_resources: dict[str, Annotated[float, Field(gt=0)]] = Field(default_factory=dict)
     """Resources of your own that a pod offers, `{chat: 1}`: what asks for one, in an engine's
     `placement_group_config.bundles` or in `ray_actor_options.resources`, runs on these pods only."""
-    pod_labels: Texts = Field(default_factory=dict)
+    pod_labels: Labels = Field(default_factory=dict)
     """Further labels of the pods. A change replaces the cluster."""
     pod_annotations: Texts = Field(default_factory=dict)
     """Annotations of the pods. A change replaces the cluster."""
     env: dict[EnvName, EnvValue] = Field(default_factory=dict)
     """Environment of these pods, over the common one."""
-    node_selector: Texts = Field(default_factory=dict)
+    node_selector: Labels = Field(default_factory=dict)
     """Labels that the node must have."""
     tolerations: VerbatimList = Field(default_factory=list)
     """Taints that the pods put up with. A change replaces nothing."""

@@ -8,7 +8,7 @@ from typing import Annotated, Any, Self
 from pydantic import Field, model_validator
 
 from app.config.base import Config
-from app.config.chart.kinds import EnvName, EnvValue, Texts
+from app.config.chart.kinds import EnvName, EnvValue, Labels, Texts
 from app.config.chart.objects import (
     CollectionValues,
     DisruptionValues,
@@ -87,7 +87,7 @@ class ChartValues(Config):
     """In place of the chart's name in names of objects."""
     fullname_override: str = Field(default="", pattern=r"^[-a-z0-9]*$")
     """In place of release and chart name in names of objects."""
-    common_labels: Texts = Field(default_factory=dict)
+    common_labels: Labels = Field(default_factory=dict)
     """Labels of every object, never of the Ray cluster's pods."""
     common_annotations: Texts = Field(default_factory=dict)
     """Annotations of every object, never of the Ray cluster's pods."""

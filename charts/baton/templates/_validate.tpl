@@ -6,7 +6,7 @@ What a schema cannot say: values that do not fit together end the render with se
 {{- $root := . -}}
 {{- $values := include "baton.values" . | fromJson -}}
 {{- $text := include "baton.check.cluster" . -}}
-{{- range $check := list "names" "options" "models" "profiles" "capacity" "groups" "index" "modelCache" "upgrade" "redis" "environment" "observing" "gateway" -}}
+{{- range $check := list "names" "labels" "options" "models" "profiles" "capacity" "groups" "index" "modelCache" "upgrade" "redis" "environment" "observing" "gateway" -}}
 {{- $text = print $text (include (printf "baton.check.%s" $check) (list $root $values)) -}}
 {{- end -}}
 {{- with trim $text -}}
@@ -32,12 +32,36 @@ What a schema cannot say: values that do not fit together end the render with se
 {{- if not (regexMatch "^[a-z]([-a-z0-9]*[a-z0-9])?$" $name) }}
 - The name {{ $name }} is no DNS-1035 label: it must begin with a letter, end with a letter or digit, and hold only a-z, 0-9 and dashes. Choose another release name, or set fullnameOverride.
 {{- end -}}
-{{- $seen := list "head" "index" "redis" "preload" "test" -}}
+{{- if and (gt (len $name) 46) (index . 1).gcsFaultTolerance.enabled (index . 1).gcsFaultTolerance.redis.enabled }}
+- The name {{ $name }} has {{ len $name }} characters, and with gcsFaultTolerance.redis at most 46 fit: Kubernetes labels its pod with the name and a hash. Choose a shorter release name, or set fullnameOverride.
+{{- end -}}
+{{- $seen := list "head" "index" "redis" "preload" "test" "doctor" -}}
 {{- range (index . 1).workerGroups -}}
 {{- if has .name $seen }}
-- workerGroups: the name {{ .name }} is used twice or belongs to the chart: give each group its own, and none of head, index, redis, preload, test.
+- workerGroups: the name {{ .name }} is used twice or belongs to the chart: give each group its own, and none of head, index, redis, preload, test, doctor.
 {{- end -}}
 {{- $seen = append $seen .name -}}
+{{- end -}}
+{{- end -}}
+
+{{/* (list place labels): labels that the chart sets itself. */}}
+{{- define "baton.check.ownLabels" -}}
+{{- $place := index . 0 -}}
+{{- range $name := keys (index . 1) | sortAlpha -}}
+{{- if or (has $name (list "app.kubernetes.io/name" "app.kubernetes.io/instance" "app.kubernetes.io/component" "app.kubernetes.io/version" "app.kubernetes.io/managed-by" "helm.sh/chart")) (hasPrefix "ray.io/" $name) }}
+- {{ $place }}.{{ $name }} is set by the chart or KubeRay, which find their objects by it: leave it out.
+{{- end -}}
+{{- end -}}
+{{- end -}}
+
+{{- define "baton.check.labels" -}}
+{{- $values := index . 1 -}}
+{{- include "baton.check.ownLabels" (list "commonLabels" $values.commonLabels) -}}
+{{- include "baton.check.ownLabels" (list "observability.labels" $values.observability.labels) -}}
+{{- include "baton.check.ownLabels" (list "observability.dashboardLabels" $values.observability.dashboardLabels) -}}
+{{- include "baton.check.ownLabels" (list "head.podLabels" $values.head.podLabels) -}}
+{{- range $values.workerGroups -}}
+{{- include "baton.check.ownLabels" (list (printf "workerGroups %s: podLabels" .name) .podLabels) -}}
 {{- end -}}
 {{- end -}}
 
