@@ -79,6 +79,10 @@ def test_python_takes_what_the_schema_takes(shape):
 def test_python_refuses_what_the_schema_refuses():
     with pytest.raises(ConfigError, match=r"values\.env\.A: must be text"):
         ChartValues.parse({"env": {"A": 1}}, "values")
+    with pytest.raises(ConfigError, match=r"engine: engine_kwarg: there is no such key"):
+        ChartValues.parse({"models": {"m": {"engine": {"engine_kwarg": {}}}}}, "values")
+    with pytest.raises(ConfigError, match=r"engine_kwargs\.tensor_parallel_size: must be a whole number"):
+        ChartValues.parse({"models": {"m": {"engine": {"engine_kwargs": {"tensor_parallel_size": "2"}}}}}, "values")
     with pytest.raises(ConfigError, match="same name"):
         ChartValues.parse({"workerGroups": [{"name": "a"}, {"name": "a"}]}, "values")
     with pytest.raises(ConfigError, match="smoothing_factor is deprecated in Ray: use upscaling_factor"):

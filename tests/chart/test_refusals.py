@@ -123,6 +123,25 @@ WRONG = {
         {"pipeline": {"stages": {"retriever": {"options": {"max_ongoing_requests": 9}}}}},
         "use the key maxOngoingRequests",
     ),
+    # --- engines: their own keys, and the types of what the chart reads of them
+    "misspelt key of an engine": (model(engine={"engine_kwarg": {}}), "smollm2/engine", "engine_kwarg"),
+    "arguments that are a list": (
+        model(engine={"engine_kwargs": ["x"]}),
+        "engine/engine_kwargs",
+        "want null or object",
+    ),
+    "window in words": (model(engine={"engine_kwargs": {"max_model_len": "8k"}}), "max_model_len", "integer"),
+    "window of the engine's choice": (model(engine={"engine_kwargs": {"max_model_len": -1}}), "want 1"),
+    "tensor parallel in words": (model(engine={"engine_kwargs": {"tensor_parallel_size": "two"}}), "integer"),
+    "source in place of a block": (model(engine={"model_loading_config": "a/b"}), "model_loading_config", "object"),
+    "one bundle in place of a list": (
+        model(engine={"placement_group_config": {"bundles": {"CPU": 1}}}),
+        "placement_group_config/bundles",
+        "array",
+    ),
+    "unknown strategy": (model(engine={"placement_group_config": {"strategy": "PAK"}}), "strategy", "STRICT_PACK"),
+    "list of variables": ({"runtimeEnv": {"env_vars": ["A=b"]}}, "/runtimeEnv/env_vars", "object"),
+    "list of an engine's variables": (model(engine={"runtime_env": {"env_vars": ["A=b"]}}), "env_vars", "object"),
     # --- models and profiles
     "no model id": (model(engine={"model_loading_config": {"model_id": None}}), f"{MODEL}.engine", "model_id"),
     "weights in a bucket": (

@@ -35,6 +35,7 @@ from app.config.chart.pods import (
 )
 from app.config.deployment_options import Options, check_options
 from app.config.embedder import EmbedderConfig
+from app.config.engine import Engine, RuntimeEnv
 from app.config.gateway import CollectionName, Count, Name, ProfileConfig
 from app.config.pipeline import PipelineParts, PipelineSettings
 from app.config.retrieval import StoreConfig
@@ -46,7 +47,7 @@ ModelName = Annotated[str, Field(pattern=r"^[a-zA-Z0-9][a-zA-Z0-9._-]{0,57}$")]
 class ModelValues(Config):
     """A model: a Serve application of its own, called `model-<name>`."""
 
-    engine: dict[str, Any]
+    engine: Engine
     """`LLMConfig` of ray.serve.llm, verbatim: a change restarts this model."""
     env: dict[EnvName, EnvValue] = Field(default_factory=dict)
     """Environment of the engine's processes: a change restarts this model."""
@@ -117,7 +118,7 @@ class ChartValues(Config):
     """Models by name; none: the one of files/starter.yaml."""
     pipeline: ChartPipeline = ChartPipeline()
     """What shapes the pipeline."""
-    runtime_env: dict[str, Any] = Field(default_factory=dict)
+    runtime_env: RuntimeEnv = Field(default_factory=dict)
     """Ray's runtime_env of all applications, verbatim: a change restarts all of them."""
 
     image: ImageValues = ImageValues()

@@ -48,7 +48,7 @@ taken or left as a whole: a limit that somebody left out is meant to be none.
 {{- $loading := ($model.engine | default dict).model_loading_config | default dict -}}
 {{- $source := kindIs "string" $loading.model_source | ternary $loading.model_source "" -}}
 {{- $window := (($model.engine | default dict).engine_kwargs | default dict).max_model_len -}}
-{{- $_ := set $model "tokenizer" ($model.tokenizer | default $source | default $loading.model_id) -}}
+{{- $_ := set $model "tokenizer" ($model.tokenizer | default $source | default $loading.model_id | default "") -}}
 {{- $_ := set $model "contextTokens" ($model.contextTokens | default $window | default 8192) -}}
 {{- $_ := set $models $name $model -}}
 {{- end -}}
