@@ -104,7 +104,9 @@ def test_the_chart_says_what_a_registry_wants_to_know():
     chart = yaml.safe_load((CHART / "Chart.yaml").read_text())
     assert {"name", "version", "appVersion", "description", "annotations", "keywords"} <= set(chart)
     images = {entry["image"] for entry in yaml.safe_load(chart["annotations"]["artifacthub.io/images"])}
-    assert images == {f"baton:{chart['appVersion']}", ChartValues().gcs_fault_tolerance.redis.image}
+    values = ChartValues()
+    theirs = {values.gcs_fault_tolerance.redis.image, values.log_collector.image}
+    assert images == {f"baton:{chart['appVersion']}"} | theirs
 
 
 @pytest.mark.skipif(
@@ -126,11 +128,20 @@ class TestWithTheProgram:
         assert sorted(map(key, rendered)) == sorted(map(key, chart.objects(shape_values(shape))))
 
     def test_a_cluster_without_kuberay_is_told_what_to_install(self):
-        known = ("--api-versions", "apiregistration.k8s.io/v1")
+        known = ("--api-versions", "apiregistration.k8s.io/v1", "--kube-version", "v1.34.0")
         found = self.helm("template", "baton", str(CHART), *known)
         assert found.returncode != 0
         assert "install the KubeRay operator first" in found.stderr
         assert self.helm("template", "baton", str(CHART), *known, "--api-versions", "ray.io/v1").returncode == 0
+
+    def test_a_cluster_that_is_too_old_is_told_so(self):
+        known = ("--api-versions", "apiregistration.k8s.io/v1", "--api-versions", "ray.io/v1", "--kube-version")
+        found = self.helm("template", "baton", str(CHART), *known, "v1.28.3")
+        assert "Kubernetes v1.28.3, and the chart needs 1.29 or newer" in found.stderr
+        assert "Kubernetes 1.29 or newer" in (CHART / "README.md").read_text()
+        mounted = ("--set", "modelCache.kind=image,modelCache.image.reference=models:1")
+        assert "1.33 or newer" in self.helm("template", "baton", str(CHART), *known, "v1.32.1", *mounted).stderr
+        assert self.helm("template", "baton", str(CHART), *known, "v1.33.0", *mounted).returncode == 0
 
     def test_it_packages(self, tmp_path):
         found = self.helm("package", str(CHART), "-d", str(tmp_path))

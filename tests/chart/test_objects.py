@@ -1,5 +1,8 @@
 """What stands around the Ray cluster."""
 
+import json
+import re
+
 import pytest
 import yaml
 
@@ -105,11 +108,12 @@ def test_a_redis_of_its_own(chart):
 
 
 def test_models_are_fetched_beforehand(chart):
-    change = {"modelCache": {"kind": "claim", "preload": {"enabled": True, "models": ["a/b"]}}}
+    change = {"modelCache": {"kind": "claim", "preload": {"enabled": True, "models": ["a/b", "gpt2"]}}}
     objects = chart.objects(merged(shape_values("single-gpu"), change))
     (job,) = [job for job in of_kind(objects, "Job") if "preload" in job["metadata"]["name"]]
     (container,) = job["spec"]["template"]["spec"]["containers"]
-    assert container["command"][2:] == ["app.ops.preload", "BAAI/bge-m3", "a/b", "meta-llama/Llama-3.1-8B-Instruct"]
+    fetched = ["BAAI/bge-m3", "a/b", "gpt2", "meta-llama/Llama-3.1-8B-Instruct"]
+    assert container["command"][2:] == ["app.ops.preload", *fetched]
     assert environment(container)["HF_HUB_CACHE"] == "/models/hub"
     assert environment(container)["HF_TOKEN"] == {"secretKeyRef": {"name": "huggingface", "key": "token"}}
 
@@ -271,6 +275,32 @@ def test_the_notes_say_what_to_do_next(chart):
     )
     assert "WARNING: the index lies on the worker pod's own disk" in lost["baton/templates/NOTES.txt"]
     assert "No model was named" in chart.text({})["baton/templates/NOTES.txt"]
+
+
+@pytest.mark.parametrize(
+    ("change", "address"),
+    [
+        ({"ingress": {"enabled": True, "host": "a.b", "tlsSecret": "x", "path": "/p/"}}, "https://a.b/p"),
+        ({"httpRoute": {"enabled": True, "parentRefs": [{"name": "g"}], "hostnames": ["h.x"]}}, "http://h.x"),
+        ({"httpRoute": {"enabled": True, "parentRefs": [{"name": "g"}]}}, "http://ADDRESS-OF-THE-GATEWAY"),
+        ({}, "http://127.0.0.1:8000"),
+    ],
+)
+def test_the_notes_ask_where_the_gateway_is(chart, change, address):
+    values = merged(CPU, {"gateway": change, "test": {"question": 'what\'s "up"?'}})
+    notes = chart.text(values)["baton/templates/NOTES.txt"]
+    assert f"curl {address}/v1/chat/completions" in notes
+    (body,) = re.findall(r"-d '([^']*)'$", notes, re.M)
+    assert json.loads(body)["messages"][0]["content"] == 'what\'s "up"?'
+
+
+def test_a_secret_goes_before_what_the_chart_sets(chart):
+    secret = {"name": "paths", "key": "home"}
+    for group in groups(render(chart, {"secretEnv": {"HOME": secret}})):
+        env = group["template"]["spec"]["containers"][0]["env"]
+        assert [entry for entry in env if entry["name"] == "HOME"] == [
+            {"name": "HOME", "valueFrom": {"secretKeyRef": secret}}
+        ]
 
 
 def test_a_model_runs_on_the_pods_that_offer_what_it_asks_for(chart):

@@ -8,6 +8,7 @@ MODEL = "models.smollm2"
 OPTIONS = {"num_replicas": None, "max_ongoing_requests": 8, "max_queued_requests": 8}
 H100 = {"name": "gpu-workers", "gpus": 4, "replicas": 1, "maxReplicas": 2, "index": False}
 CPU = shape_values("cpu")["workerGroups"][0]
+HUB = {"pipeline": {"embedder": {"source": "BAAI/bge-m3", "localFilesOnly": False}}}
 
 
 def model(engine=None, **values):
@@ -85,6 +86,17 @@ WRONG = {
         "at most 46",
         "fullnameOverride",
     ),
+    # --- what Kubernetes would refuse, or a node never pull
+    "image with its tag": ({"image": {"repository": "baton:1"}}, "/image/repository"),
+    "tag that is none": ({"image": {"tag": 'a"b'}}, "/image/tag"),
+    "digest that is none": ({"image": {"digest": "latest"}}, "/image/digest", "sha256"),
+    "pull secret without a name": ({"image": {"pullSecrets": [{}]}}, "/image/pullSecrets/0", "name"),
+    "host with a scheme": ({"gateway": {"ingress": {"enabled": True, "host": "https://a.b"}}}, "/gateway/ingress/host"),
+    "mirror that is no address": ({"modelCache": {"mirror": "a mirror"}}, "/modelCache/mirror"),
+    "model that is no id": ({"modelCache": {"preload": {"models": ["a b"]}}}, "/modelCache/preload/models/0"),
+    "claim of a wrong name": ({"index": {"claim": {"existing": "A B"}}}, "/index/claim/existing"),
+    "claim of no size": ({"index": {"claim": {"size": "0Gi"}}}, "/index/claim/size"),
+    "documents that are an option": ({"collections": {"docs": {"path": "--help"}}}, "docs/path"),
     # --- options of deployments
     "smoothing_factor": (autoscaling(max_replicas=1, smoothing_factor=0.5), "smoothing_factor", "upscaling_factor"),
     "upscale_smoothing_factor": (autoscaling(upscale_smoothing_factor=0.5), "deprecated", "upscaling_factor"),
@@ -264,7 +276,36 @@ WRONG = {
         "engine.runtime_env.env_vars.A",
         "in quotes",
     ),
+    "owned env of a group": (group(env={"HF_HUB_OFFLINE": "0"}), "workerGroups cpu-workers: env.HF_HUB_OFFLINE"),
+    "owned env from a Secret": (
+        {"secretEnv": {"RAY_ADDRESS": {"name": "a", "key": "b"}}},
+        "secretEnv.RAY_ADDRESS: leave it out",
+    ),
+    "redis by the env of a group": (group(env={"REDIS_PASSWORD": "x"}), "env.REDIS_PASSWORD", "gcsFaultTolerance"),
+    "env twice": (
+        {"env": {"HF_TOKEN": "x"}, "secretEnv": {"HF_TOKEN": {"name": "a", "key": "b"}}},
+        "env.HF_TOKEN stands in secretEnv as well",
+    ),
+    "more CPUs asked for than allowed": (
+        group(resources={"requests": {"cpu": "2500m"}, "limits": {"cpu": "2"}}),
+        "requests.cpu 2500m is above",
+        "2: lower it",
+    ),
+    "CPUs in bytes": (group(resources={"requests": {"cpu": "8Gi"}}), "resources.requests.cpu is 8Gi", "500m"),
     # --- volumes
+    "volume of the chart's name": (group(volumes=[{"name": "tmp", "emptyDir": {}}]), "the name tmp", "choose another"),
+    "mount of no volume": (group(volumeMounts=[{"name": "x", "mountPath": "/x"}]), "volumeMounts names x"),
+    "mount over another": (
+        {"head": {"volumes": [{"name": "x", "emptyDir": {}}], "volumeMounts": [{"name": "x", "mountPath": "/tmp"}]}},
+        "head: something is mounted at /tmp already",
+    ),
+    "cache over the index": ({"modelCache": {"kind": "claim", "mountPath": "/data"}}, "modelCache.mountPath is /data"),
+    "index over the code": ({"index": {"mountPath": "/opt/baton"}}, "index.mountPath is /opt/baton"),
+    "index that is read only": ({"index": {"claim": {"accessMode": "ReadOnlyMany"}}}, "index.claim.accessMode"),
+    "empty cache that is read only": (
+        {"modelCache": {"kind": "claim", "claim": {"accessMode": "ReadOnlyMany"}}},
+        "modelCache.claim.existing",
+    ),
     "store outside": ({"pipeline": {"store": {"uri": "/index"}}}, "/index", "index.mountPath /data"),
     "index on several nodes": (
         {"index": {"claim": {"singleNode": False}}, **group(replicas=2)},
@@ -302,6 +343,23 @@ WRONG = {
         },
         "traces and logs",
         "networkPolicy.egressTo",
+    ),
+    "egress without the hub": (
+        {"networkPolicy": {"enabled": True, "egress": True}, "modelCache": {"offline": False}, **HUB},
+        "the model hub, which BAAI/bge-m3 come from",
+        "networkPolicy.egressTo",
+        "modelCache.offline",
+    ),
+    "egress without Redis, store and the doctor's API": (
+        {
+            "networkPolicy": {"enabled": True, "egress": True},
+            "doctor": {"enabled": True},
+            "gcsFaultTolerance": {"enabled": True, "redisAddress": "redis:6379"},
+            "pipeline": {"store": {"kind": "qdrant", "uri": "http://qdrant:6333"}},
+        },
+        "gcsFaultTolerance.redisAddress redis:6379",
+        "pipeline.store.uri http://qdrant:6333",
+        "the doctor asks",
     ),
     "Grafana without Prometheus": ({"head": {"grafana": {"host": "http://g"}}}, "head.grafana.prometheusHost"),
     "TLS without host": ({"gateway": {"ingress": {"enabled": True, "tlsSecret": "x"}}}, "gateway.ingress.host"),

@@ -103,3 +103,21 @@ tenth of a second, and ten templates want them.
 {{- define "baton.hasIndex" -}}
 {{- if and (eq .pipeline.store.kind "lancedb") (not (contains "://" .pipeline.store.uri)) -}}true{{- end -}}
 {{- end -}}
+
+{{/* What the engine of a model loads from the hub; empty: nothing. */}}
+{{- define "baton.hubSource" -}}
+{{- $loading := .engine.model_loading_config | default dict -}}
+{{- $source := $loading.model_source | default $loading.model_id | default "" -}}
+{{- if and (kindIs "string" $source) (not (regexMatch "^(/|s3://|gs://|abfss?://)" $source)) -}}{{- $source -}}{{- end -}}
+{{- end -}}
+
+{{/* Everything that comes from the hub, as a JSON list. Takes the complete values. */}}
+{{- define "baton.hubModels" -}}
+{{- $found := .modelCache.preload.enabled | ternary .modelCache.preload.models list -}}
+{{- range .models -}}{{- $found = append $found (include "baton.hubSource" .) -}}{{- end -}}
+{{- $embedder := .pipeline.embedder -}}
+{{- if not (or (ne $embedder.kind "huggingface") $embedder.localFilesOnly (hasPrefix "/" $embedder.source)) -}}
+{{- $found = append $found $embedder.source -}}
+{{- end -}}
+{{- compact $found | uniq | sortAlpha | toJson -}}
+{{- end -}}
