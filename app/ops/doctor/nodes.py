@@ -13,7 +13,6 @@ from app.config.chart.values import ChartValues
 from app.ops.doctor.cluster import Cluster, Object
 from app.ops.doctor.findings import Finding, fault, ok, warning
 
-
 #: What a cluster says beyond what the values may: thousandths, volumes without an end, powers of ten.
 _MORE_UNITS = {"m": 1e-3, "P": 1e15, "E": 1e18, "Pi": 2.0**50, "Ei": 2.0**60}
 
