@@ -161,6 +161,11 @@ WRONG = {
         f"{MODEL}.tokenizer",
         "name a folder",
     ),
+    "weights in a bucket, as a block": (
+        model(engine={"model_loading_config": {"model_source": {"bucket_uri": "s3://bucket/model"}}}),
+        "is a bucket",
+        f"{MODEL}.tokenizer",
+    ),
     "window": (model(contextTokens=16384), "contextTokens is 16384", "8192"),
     "unknown model": ({"settings": {"profiles": {"default": {"model": "gpt"}}}}, "names gpt", "smollm2"),
     "unknown default profile": ({"settings": {"defaultProfile": "best"}}, "names best"),
@@ -292,6 +297,11 @@ WRONG = {
         "2: lower it",
     ),
     "CPUs in bytes": (group(resources={"requests": {"cpu": "8Gi"}}), "resources.requests.cpu is 8Gi", "500m"),
+    "secret of the store that no pod gets": (
+        {"pipeline": {"store": {"kind": "pgvector", "uri": "postgresql://u@h/b", "secretEnv": "PGPASSWORD"}}},
+        "PGPASSWORD",
+        "add it to secretEnv",
+    ),
     # --- volumes
     "volume of the chart's name": (group(volumes=[{"name": "tmp", "emptyDir": {}}]), "the name tmp", "choose another"),
     "mount of no volume": (group(volumeMounts=[{"name": "x", "mountPath": "/x"}]), "volumeMounts names x"),
