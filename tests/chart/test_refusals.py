@@ -397,10 +397,3 @@ def test_all_faults_are_told_at_once(chart):
         chart.text(merged(shape_values("cpu"), change))
     assert "drainSeconds" in str(refused.value)
     assert "objectStore" in str(refused.value)
-
-
-def test_several_models_need_profiles(chart):
-    values = shape_values("multi-model")
-    del values["settings"]
-    with pytest.raises(Refused, match=r"settings\.profiles is empty and there are 2 models"):
-        chart.text(values)

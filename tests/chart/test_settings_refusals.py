@@ -76,3 +76,10 @@ def test_both_know_the_same_names():
     for kind, schemes in SCHEMES.items():
         listed = " ".join(f'"{scheme}"' for scheme in schemes)
         assert f'"{kind}" (list {listed})' in text
+
+
+def test_several_models_need_profiles(chart):
+    values = shape_values("multi-model")
+    del values["settings"]
+    with pytest.raises(Refused, match=r"settings\.profiles is empty and there are 2 models"):
+        chart.text(values)
