@@ -259,7 +259,7 @@ def test_placement_reaches_the_head_and_the_group(chart):
     place = {
         "nodeSelector": {"pool": "gpu"},
         "tolerations": [{"operator": "Exists"}],
-        "affinity": {"nodeAffinity": {"x": 1}},
+        "affinity": {"podAntiAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": []}},
         "priorityClassName": "high",
         "runtimeClassName": "nvidia",
         "podLabels": {"tier": "a"},
