@@ -1,4 +1,4 @@
-"""What is handed through to Kubernetes is held to KubeRay's CRD before the API server sees it."""
+"""What Kubernetes and KubeRay would refuse is refused before they see it: verbatim parts are held to KubeRay's CRD."""
 
 import pytest
 
@@ -32,6 +32,20 @@ def test_a_collections_volume_has_a_source_that_there_is(chart):
     values = {"docs": {"path": "/documents", "volume": {"configmap": {"name": "x"}}}}
     with pytest.raises(Refused, match="configmap"):
         chart.text(merged(shape_values("cpu"), {"collections": values}))
+
+
+@pytest.mark.parametrize("autoscaling", [{"enabled": False}, {"enabled": True, "version": "v1"}])
+def test_a_groups_idle_time_needs_the_autoscaler_that_reads_it(chart, autoscaling):
+    values = merged(shape_values("cpu"), {"workerGroups": [merged(GROUP, {"idleTimeoutSeconds": 0})]})
+    with pytest.raises(Refused, match="idleTimeoutSeconds is read by Ray's autoscaler v2 alone"):
+        chart.text(merged(values, {"autoscaling": autoscaling}))
+    (_, group) = groups(chart.objects(merged(values, {"autoscaling": {"enabled": True}})))
+    assert group["idleTimeoutSeconds"] == 0
+
+
+def test_the_autoscalers_version_has_one_place(chart):
+    with pytest.raises(Refused, match=r"head\.env\.RAY_enable_autoscaler_v2: use autoscaling\.version"):
+        chart.text(merged(shape_values("cpu"), {"head": {"env": {"RAY_enable_autoscaler_v2": "1"}}}))
 
 
 def test_what_kubernetes_knows_is_taken(chart):

@@ -125,7 +125,7 @@ What a schema cannot say: values that do not fit together end the render with se
 
 {{- define "baton.check.environment" -}}
 {{- $values := index . 1 -}}
-{{- $owners := dict "RAY_GRACEFUL_SHUTDOWN_DRAIN_TIMEOUT_S" "upgrade.drainSeconds" "HF_HUB_OFFLINE" "modelCache.offline" "TRANSFORMERS_OFFLINE" "modelCache.offline" "HF_ENDPOINT" "modelCache.mirror" "RAY_ADDRESS" "" -}}
+{{- $owners := dict "RAY_GRACEFUL_SHUTDOWN_DRAIN_TIMEOUT_S" "upgrade.drainSeconds" "HF_HUB_OFFLINE" "modelCache.offline" "TRANSFORMERS_OFFLINE" "modelCache.offline" "HF_ENDPOINT" "modelCache.mirror" "RAY_enable_autoscaler_v2" "autoscaling.version" "RAY_ADDRESS" "" -}}
 {{- range $place, $env := include "baton.environments" $values | fromJson -}}
 {{- range $name, $owner := $owners -}}
 {{- if hasKey $env $name }}
@@ -172,6 +172,7 @@ What a schema cannot say: values that do not fit together end the render with se
 {{- if or $values.settings.traces.endpoint $values.logCollector.enabled -}}{{- $_ := set $cut "the receiver of traces and logs" "" -}}{{- end -}}
 {{- if $values.autoscaling.enabled -}}{{- $_ := set $cut "the Kubernetes API, which Ray's autoscaler asks" ", or turn autoscaling off" -}}{{- end -}}
 {{- if $values.doctor.enabled -}}{{- $_ := set $cut "the Kubernetes API, which the doctor asks at an upgrade" ", or turn doctor off" -}}{{- end -}}
+{{- if $values.head.grafana.host -}}{{- $_ := set $cut "Grafana and Prometheus, which head.grafana names" "" -}}{{- end -}}
 {{- with $values.gcsFaultTolerance -}}
 {{- if and .enabled .redisAddress -}}{{- $_ := set $cut (printf "gcsFaultTolerance.redisAddress %s" .redisAddress) "" -}}{{- end -}}
 {{- end -}}

@@ -14,6 +14,9 @@
 {{- if or (lt (int .replicas) (int .minReplicas)) (gt (int .replicas) (int .maxReplicas)) }}
 - {{ $place }}: replicas {{ .replicas }} lies outside of minReplicas {{ .minReplicas }} to maxReplicas {{ .maxReplicas }}: change one of them.
 {{- end -}}
+{{- if and (not (kindIs "invalid" .idleTimeoutSeconds)) (not (and $values.autoscaling.enabled (eq $values.autoscaling.version "v2"))) }}
+- {{ $place }}: idleTimeoutSeconds is read by Ray's autoscaler v2 alone: set autoscaling.enabled and autoscaling.version v2, or drop it.
+{{- end -}}
 {{- if and .accelerator (not .gpus) }}
 - {{ $place }}: accelerator is {{ .accelerator }} and gpus is 0: set gpus.
 {{- end -}}
