@@ -43,6 +43,17 @@ def test_a_groups_idle_time_needs_the_autoscaler_that_reads_it(chart, autoscalin
     assert group["idleTimeoutSeconds"] == 0
 
 
+@pytest.mark.parametrize("name", ["ray.io/ft-enabled", "helm.sh/hook"])
+def test_no_order_to_kuberay_or_helm_goes_to_every_object(chart, name):
+    with pytest.raises(Refused, match=f"commonAnnotations.{name} is an order"):
+        chart.text(merged(shape_values("cpu"), {"commonAnnotations": {name: "x"}}))
+
+
+def test_an_upgrade_in_steps_of_nothing_never_ends(chart):
+    with pytest.raises(Refused, match="/upgrade/incremental/stepSizePercent"):
+        chart.text(merged(shape_values("cpu"), {"upgrade": {"incremental": {"stepSizePercent": 0}}}))
+
+
 def test_the_autoscalers_version_has_one_place(chart):
     with pytest.raises(Refused, match=r"head\.env\.RAY_enable_autoscaler_v2: use autoscaling\.version"):
         chart.text(merged(shape_values("cpu"), {"head": {"env": {"RAY_enable_autoscaler_v2": "1"}}}))

@@ -52,7 +52,7 @@ Labels = dict[LabelKey, LabelValue]
 Port = Annotated[int, Field(ge=1, le=65535)]
 Replicas = Annotated[int, Field(ge=0, le=10_000)]
 Seconds = Annotated[int, Field(ge=0, le=604_800)]
-Percent = Annotated[int, Field(ge=0, le=100)]
+SomePercent = Annotated[int, Field(ge=1, le=100)]
 
 #: Kubernetes' own structures, handed through as they are.
 Verbatim = dict[str, Any]

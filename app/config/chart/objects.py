@@ -13,8 +13,8 @@ from app.config.chart.kinds import (
     ImageName,
     NamespaceName,
     ObjectName,
-    Percent,
     Seconds,
+    SomePercent,
     Storage,
     Texts,
     VerbatimList,
@@ -120,9 +120,9 @@ class IncrementalValues(Config):
 
     gateway_class_name: ObjectName = ""
     """Gateway class that KubeRay's own Gateway is of."""
-    max_surge_percent: Percent = 100
+    max_surge_percent: SomePercent = 100
     """Share of the capacity that the new cluster may take at a time."""
-    step_size_percent: Percent = 10
+    step_size_percent: SomePercent = 10
     """Share of the traffic that moves at a step."""
     interval_seconds: Annotated[int, Field(ge=1)] = 30
     """Time between steps."""

@@ -64,6 +64,11 @@ What a schema cannot say: values that do not fit together end the render with se
 
 {{- define "baton.check.labels" -}}
 {{- $values := index . 1 -}}
+{{- range $name := keys $values.commonAnnotations | sortAlpha -}}
+{{- if or (hasPrefix "ray.io/" $name) (hasPrefix "helm.sh/" $name) }}
+- commonAnnotations.{{ $name }} is an order to KubeRay or Helm, for every object: leave it out, values such as gcsFaultTolerance and upgrade give it where it belongs.
+{{- end -}}
+{{- end -}}
 {{- include "baton.check.ownLabels" (list "commonLabels" $values.commonLabels) -}}
 {{- include "baton.check.ownLabels" (list "observability.labels" $values.observability.labels) -}}
 {{- include "baton.check.ownLabels" (list "observability.dashboardLabels" $values.observability.dashboardLabels) -}}
