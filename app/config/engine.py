@@ -50,9 +50,9 @@ class EngineArguments(_Verbatim):
 
     model_config = ConfigDict(extra="allow")
 
-    tensor_parallel_size: _Parallel | None = None
+    tensor_parallel_size: _Parallel = 1
     """GPUs that share each layer."""
-    pipeline_parallel_size: _Parallel | None = None
+    pipeline_parallel_size: _Parallel = 1
     """Groups of GPUs that share the layers."""
     max_model_len: Annotated[int, Field(ge=1)] | None = None
     """The window in tokens."""
@@ -70,11 +70,11 @@ class Placement(_Verbatim):
 
 
 class EngineShape(_Verbatim):
-    """The keys of ``LLMConfig``."""
+    """The keys of ``LLMConfig``; those that Ray takes as null may be null."""
 
-    model_loading_config: ModelLoading | None = None
+    model_loading_config: ModelLoading = ModelLoading()
     """Where the model's files come from."""
-    engine_kwargs: EngineArguments | None = None
+    engine_kwargs: EngineArguments = EngineArguments()
     """Arguments of vLLM."""
     placement_group_config: Placement | None = None
     """How the engine's processes lie on nodes."""
@@ -84,13 +84,13 @@ class EngineShape(_Verbatim):
     """Runtime environment of this engine."""
     accelerator_config: _Block | None = None
     """Further choices for the accelerator."""
-    callback_config: _Block | None = None
+    callback_config: _Block = Field(default_factory=dict)
     """Code that runs around the engine's start."""
-    deployment_config: _Block | None = None
+    deployment_config: _Block = Field(default_factory=dict)
     """Ray's; `options` of the model change in place and stand over it."""
-    experimental_configs: _Block | None = None
+    experimental_configs: _Block = Field(default_factory=dict)
     """Ray's experiments."""
-    llm_engine: str | None = None
+    llm_engine: str = "vLLM"
     """The engine's kind."""
     log_engine_metrics: bool | None = None
     """Whether vLLM's metrics are exported."""

@@ -140,8 +140,9 @@ WRONG = {
     "arguments that are a list": (
         model(engine={"engine_kwargs": ["x"]}),
         "engine/engine_kwargs",
-        "want null or object",
+        "want object",
     ),
+    "arguments that are null": (model(engine={"engine_kwargs": None}), "engine_kwargs", "want object"),
     "window in words": (model(engine={"engine_kwargs": {"max_model_len": "8k"}}), "max_model_len", "integer"),
     "window of the engine's choice": (model(engine={"engine_kwargs": {"max_model_len": -1}}), "want 1"),
     "tensor parallel in words": (model(engine={"engine_kwargs": {"tensor_parallel_size": "two"}}), "integer"),
