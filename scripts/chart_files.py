@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,7 @@ from app.config.chart.pods import WorkerGroup
 from app.config.chart.values import ChartValues, ModelValues
 from app.config.deployment_options import DEPRECATED, AutoscalingOptions
 from app.config.environment import COMMON, PODS
-from scripts import chart_table, chart_values
+from scripts import chart_table, chart_values, kuberay_schema
 
 ROOT = Path(__file__).resolve().parents[1]
 CHART = ROOT / "charts" / "baton"
@@ -41,7 +42,30 @@ def schema() -> dict[str, Any]:
         properties[name]["patternProperties"] = {
             pattern: {"anyOf": [entry, {"type": "null"}]} for pattern, entry in entries.items()
         }
+    _close_verbatim(found)
     return found
+
+
+def _close_verbatim(found: dict[str, Any]) -> None:
+    """Hold what is handed through to Kubernetes to KubeRay's CRD, which the API server would hold it to later."""
+    crd = json.loads(kuberay_schema.TARGET.read_text(encoding="utf-8"))["$defs"]
+    pod = next(part["properties"] for part in crd.values() if "tolerations" in part.get("properties", {}))
+    container = next(part["properties"] for part in crd.values() if "volumeMounts" in part.get("properties", {}))
+    parts = {name: pod[name] for name in ("affinity", "tolerations", "topologySpreadConstraints", "volumes")}
+    parts["volumeMounts"] = container["volumeMounts"]
+    for name in ("HeadValues", "WorkerGroup"):
+        for key, part in parts.items():
+            kept = found["$defs"][name]["properties"][key]
+            found["$defs"][name]["properties"][key] = {**part, "description": kept["description"]}
+    volume = crd[parts["volumes"]["items"]["$ref"].rsplit("/", 1)[1]]
+    source = found["$defs"]["CollectionValues"]["properties"]["volume"]
+    source |= {"properties": volume["properties"], "additionalProperties": False}
+    wanted = [json.dumps([parts, volume])]
+    while wanted:
+        for name in re.findall(r"#/\$defs/([0-9a-f]{12})", wanted.pop()):
+            if name not in found["$defs"]:
+                found["$defs"][name] = crd[name]
+                wanted.append(json.dumps(crd[name]))
 
 
 def _plain(node: Any) -> Any:
@@ -58,6 +82,7 @@ def _plain(node: Any) -> Any:
         if key not in {"default", "format"}
         and not (key == "title" and isinstance(value, str) and "$schema" not in node)
     }
+    kept = _nullable(kept)
     if "patternProperties" in kept:
         kept["additionalProperties"] = False
     properties = kept.get("properties", {})
@@ -65,6 +90,17 @@ def _plain(node: Any) -> Any:
         for name, instead in DEPRECATED.items():
             properties.setdefault(name, {"description": f"Deprecated: use {instead}."})
     return kept
+
+
+def _nullable(node: dict[str, Any]) -> dict[str, Any]:
+    """Write a choice of one type and null as one type: Helm then tells what is wrong in one line, not in four."""
+    match node.get("anyOf"):
+        case [{"type": str(kind), **rest}, {"type": "null"}]:
+            chosen = {key: value for key, value in node.items() if key != "anyOf"}
+            if "enum" in rest:
+                rest["enum"] = [*rest["enum"], None]
+            return {**rest, **chosen, "type": [kind, "null"]}
+    return node
 
 
 def defaults() -> dict[str, Any]:

@@ -152,19 +152,20 @@ def check_options(raw: dict[str, Any]) -> dict[str, Any]:
     return {**raw, "autoscaling_config": options.autoscaling_config.filled()}
 
 
-def _without_references(schema: Any, definitions: Mapping[str, Any]) -> Any:
+def without_references(schema: Any, definitions: Mapping[str, Any]) -> Any:
+    """Return a JSON schema with each reference replaced by what it refers to."""
     if isinstance(schema, dict):
         if "$ref" in schema:
-            return _without_references(definitions[schema["$ref"].rsplit("/", 1)[1]], definitions)
-        return {key: _without_references(value, definitions) for key, value in schema.items() if key != "$defs"}
+            return without_references(definitions[schema["$ref"].rsplit("/", 1)[1]], definitions)
+        return {key: without_references(value, definitions) for key, value in schema.items() if key != "$defs"}
     if isinstance(schema, list):
-        return [_without_references(value, definitions) for value in schema]
+        return [without_references(value, definitions) for value in schema]
     return schema
 
 
 def _schema() -> dict[str, Any]:
     raw = DeploymentOptions.model_json_schema()
-    found: dict[str, Any] = _without_references(raw, raw["$defs"])
+    found: dict[str, Any] = without_references(raw, raw["$defs"])
     return found
 
 

@@ -9,6 +9,7 @@ from pydantic import Field, model_validator
 
 from app.config.base import Config
 from app.config.deployment_options import Options
+from app.config.engine import Engine
 from app.config.pipeline import PipelineSettings, PipelineShape
 from app.config.profile import CollectionName, Count, Name
 from app.config.serve import PIPELINE, ModelApplication, applications, logging_config
@@ -48,7 +49,7 @@ class LocalModel(Config):
 
     application: Name
     """Name of the Serve application."""
-    engine: dict[str, Any]
+    engine: Engine
     """``LLMConfig`` of ``ray.serve.llm``, verbatim."""
     env: dict[str, str] = Field(default_factory=dict)
     """Environment of the engine's processes."""

@@ -9,7 +9,7 @@ from pydantic import Field, model_validator
 from app.config.base import Config
 
 #: How the addresses of each kind of store begin, where they hold ``://``.
-_SCHEMES = {
+SCHEMES = {
     "lancedb": ("s3", "s3+ddb", "gs", "az", "abfs", "abfss", "file", "db", "memory", "shared-memory"),
     "pgvector": ("postgresql", "postgres"),
     "qdrant": ("http", "https"),
@@ -34,7 +34,7 @@ class StoreConfig(Config):
     @model_validator(mode="after")
     def _uri_is_of_its_kind(self) -> Self:
         scheme, found, _ = self.uri.partition("://")
-        known = _SCHEMES[self.kind]
+        known = SCHEMES[self.kind]
         if found and scheme not in known:
             told = ", ".join(f"{name}://" for name in known)
             raise ValueError(f"uri begins with {scheme}://, which {self.kind} does not read; it reads {told}")

@@ -6,6 +6,7 @@ import warnings
 import pytest
 
 from app.config.chart.values import completed
+from app.config.engine import EngineShape
 from scripts.helm_render import SHAPES, shape_values
 
 ENGINES = [(shape, name) for shape in SHAPES for name in shape_values(shape)["models"]]
@@ -37,3 +38,8 @@ def test_deepseek_is_the_newest_that_vllm_knows(engines):
     _, _, tokenizers = engines
     newest = max(name for name in tokenizers if name.startswith("deepseek"))
     assert shape_values("deepseek")["models"]["deepseek"]["engine"]["engine_kwargs"]["tokenizer_mode"] == newest
+
+
+def test_the_keys_of_an_engine_are_those_that_ray_knows(engines):
+    config, *_ = engines
+    assert set(EngineShape.model_fields) == set(config.model_fields)

@@ -177,6 +177,17 @@ def test_a_name_with_a_dot_is_refused(chart):
         chart.objects(CPU, name="llm-v1.2")
 
 
+def test_the_longest_name_leaves_room_for_what_is_behind_it(chart):
+    change = {
+        "fullnameOverride": "a" * 47,
+        "modelCache": {"kind": "claim", "offline": False, "preload": {"enabled": True}},
+        "doctor": {"enabled": True},
+        "observability": {"when": "always"},
+    }
+    # A Job's name is a label of its pods.
+    assert all(len(found["metadata"]["name"]) <= 63 for found in render(chart, change))
+
+
 def test_a_full_name_can_be_chosen(chart):
     objects = chart.objects(merged(CPU, {"fullnameOverride": "ask"}), name="b" * 53)
     assert rayservice(objects)["metadata"]["name"] == "ask"
@@ -260,7 +271,7 @@ def test_placement_reaches_the_head_and_the_group(chart):
     place = {
         "nodeSelector": {"pool": "gpu"},
         "tolerations": [{"operator": "Exists"}],
-        "affinity": {"nodeAffinity": {"x": 1}},
+        "affinity": {"podAntiAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": []}},
         "priorityClassName": "high",
         "runtimeClassName": "nvidia",
         "podLabels": {"tier": "a"},

@@ -79,6 +79,10 @@ def test_python_takes_what_the_schema_takes(shape):
 def test_python_refuses_what_the_schema_refuses():
     with pytest.raises(ConfigError, match=r"values\.env\.A: must be text"):
         ChartValues.parse({"env": {"A": 1}}, "values")
+    with pytest.raises(ConfigError, match=r"engine: engine_kwarg: there is no such key"):
+        ChartValues.parse({"models": {"m": {"engine": {"engine_kwarg": {}}}}}, "values")
+    with pytest.raises(ConfigError, match=r"engine_kwargs\.tensor_parallel_size: must be a whole number"):
+        ChartValues.parse({"models": {"m": {"engine": {"engine_kwargs": {"tensor_parallel_size": "2"}}}}}, "values")
     with pytest.raises(ConfigError, match="same name"):
         ChartValues.parse({"workerGroups": [{"name": "a"}, {"name": "a"}]}, "values")
     with pytest.raises(ConfigError, match="smoothing_factor is deprecated in Ray: use upscaling_factor"):
@@ -100,7 +104,9 @@ def test_the_chart_says_what_a_registry_wants_to_know():
     chart = yaml.safe_load((CHART / "Chart.yaml").read_text())
     assert {"name", "version", "appVersion", "description", "annotations", "keywords"} <= set(chart)
     images = {entry["image"] for entry in yaml.safe_load(chart["annotations"]["artifacthub.io/images"])}
-    assert images == {f"baton:{chart['appVersion']}", ChartValues().gcs_fault_tolerance.redis.image}
+    values = ChartValues()
+    theirs = {values.gcs_fault_tolerance.redis.image, values.log_collector.image}
+    assert images == {f"baton:{chart['appVersion']}"} | theirs
 
 
 @pytest.mark.skipif(
@@ -122,11 +128,20 @@ class TestWithTheProgram:
         assert sorted(map(key, rendered)) == sorted(map(key, chart.objects(shape_values(shape))))
 
     def test_a_cluster_without_kuberay_is_told_what_to_install(self):
-        known = ("--api-versions", "apiregistration.k8s.io/v1")
+        known = ("--api-versions", "apiregistration.k8s.io/v1", "--kube-version", "v1.34.0")
         found = self.helm("template", "baton", str(CHART), *known)
         assert found.returncode != 0
         assert "install the KubeRay operator first" in found.stderr
         assert self.helm("template", "baton", str(CHART), *known, "--api-versions", "ray.io/v1").returncode == 0
+
+    def test_a_cluster_that_is_too_old_is_told_so(self):
+        known = ("--api-versions", "apiregistration.k8s.io/v1", "--api-versions", "ray.io/v1", "--kube-version")
+        found = self.helm("template", "baton", str(CHART), *known, "v1.28.3")
+        assert "Kubernetes v1.28.3, and the chart needs 1.29 or newer" in found.stderr
+        assert "Kubernetes 1.29 or newer" in (CHART / "README.md").read_text()
+        mounted = ("--set", "modelCache.kind=image,modelCache.image.reference=models:1")
+        assert "1.33 or newer" in self.helm("template", "baton", str(CHART), *known, "v1.32.1", *mounted).stderr
+        assert self.helm("template", "baton", str(CHART), *known, "v1.33.0", *mounted).returncode == 0
 
     def test_it_packages(self, tmp_path):
         found = self.helm("package", str(CHART), "-d", str(tmp_path))

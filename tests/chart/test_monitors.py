@@ -85,3 +85,17 @@ def test_boards_and_rules_replace_no_cluster(chart):
     (with_, without) = (chart.objects(merged(CPU, {"observability": {"when": when}})) for when in ("always", "never"))
     clusters = [of_kind(found, "RayService") for found in (with_, without)]
     assert clusters[0] == clusters[1]
+
+
+def test_labels_and_annotations_of_every_object_are_theirs_too(chart):
+    common = {"commonLabels": {"release": "all", "team": "a"}, "commonAnnotations": {"note": "x"}}
+    values = merged(CPU, {**common, "fullnameOverride": "no", "observability": {"when": "always"}})
+    values["observability"]["labels"] = {"release": "prometheus"}
+    objects = chart.objects(values, namespace="1e3")
+    for kind, release in (("ServiceMonitor", "prometheus"), ("PrometheusRule", "prometheus"), ("ConfigMap", "all")):
+        for found in of_kind(objects, kind):
+            metadata = found["metadata"]
+            assert metadata["name"].startswith("no")
+            assert metadata["namespace"] == "1e3"
+            assert (metadata["labels"]["release"], metadata["labels"]["team"]) == (release, "a")
+            assert metadata["annotations"] == {"note": "x"}

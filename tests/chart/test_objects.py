@@ -1,5 +1,8 @@
 """What stands around the Ray cluster."""
 
+import json
+import re
+
 import pytest
 import yaml
 
@@ -51,12 +54,23 @@ def test_a_load_balancer(chart):
 
 def test_budgets_keep_the_head_and_most_of_each_group(chart):
     budgets = of_kind(render(chart, {"podDisruptionBudget": {"enabled": True}}), "PodDisruptionBudget")
-    assert [(b["metadata"]["name"], b["spec"]["maxUnavailable"]) for b in budgets] == [
-        ("baton-head", 0),
-        ("baton-cpu-workers", 1),
+    # In `maxUnavailable` they would stop every eviction: a RayCluster does not tell Kubernetes its scale.
+    assert all(set(budget["spec"]) == {"minAvailable", "selector"} for budget in budgets)
+    assert [(b["metadata"]["name"], b["spec"]["minAvailable"]) for b in budgets] == [
+        ("baton-head", 1),
+        ("baton-cpu-workers", 0),
     ]
     for budget, group in zip(budgets, groups(render(chart, {})), strict=True):
         assert budget["spec"]["selector"]["matchLabels"].items() <= group["template"]["metadata"]["labels"].items()
+
+
+@pytest.mark.parametrize(("autoscaling", "unavailable", "least"), [(True, 1, 3), (False, 1, 7), (True, 9, 0)])
+def test_a_budget_counts_from_the_fewest_pods(chart, autoscaling, unavailable, least):
+    values = merged(shape_values("ha"), {"autoscaling": {"enabled": autoscaling}})
+    values["podDisruptionBudget"]["maxUnavailable"] = unavailable
+    values["workerGroups"][0] |= {"replicas": 4, "minReplicas": 2, "maxReplicas": 4, "numOfHosts": 2}
+    budgets = of_kind(chart.objects(values), "PodDisruptionBudget")
+    assert [b["spec"]["minAvailable"] for b in budgets if b["metadata"]["name"] == "baton-gpu-workers"] == [least]
 
 
 def test_a_head_that_may_be_lost_has_no_budget(chart):
@@ -94,11 +108,12 @@ def test_a_redis_of_its_own(chart):
 
 
 def test_models_are_fetched_beforehand(chart):
-    change = {"modelCache": {"kind": "claim", "preload": {"enabled": True, "models": ["a/b"]}}}
+    change = {"modelCache": {"kind": "claim", "preload": {"enabled": True, "models": ["a/b", "gpt2"]}}}
     objects = chart.objects(merged(shape_values("single-gpu"), change))
     (job,) = [job for job in of_kind(objects, "Job") if "preload" in job["metadata"]["name"]]
     (container,) = job["spec"]["template"]["spec"]["containers"]
-    assert container["command"][2:] == ["app.ops.preload", "BAAI/bge-m3", "a/b", "meta-llama/Llama-3.1-8B-Instruct"]
+    fetched = ["BAAI/bge-m3", "a/b", "gpt2", "meta-llama/Llama-3.1-8B-Instruct"]
+    assert container["command"][2:] == ["app.ops.preload", *fetched]
     assert environment(container)["HF_HUB_CACHE"] == "/models/hub"
     assert environment(container)["HF_TOKEN"] == {"secretKeyRef": {"name": "huggingface", "key": "token"}}
 
@@ -153,6 +168,22 @@ def test_the_doctor_gets_the_complete_values(chart):
     assert found["workerGroups"][0]["gpus"] == 0
     hooks = [found for found in objects if "helm.sh/hook" in found["metadata"].get("annotations", {})]
     assert {found["kind"] for found in hooks} > {"Job", "ConfigMap", "ServiceAccount", "ClusterRole"}
+
+
+def test_the_doctor_starts_where_what_it_looks_for_is_missing(chart):
+    """A pod whose Secret or claim is not there never starts, and the install would wait in vain for its verdict."""
+    change = {
+        "doctor": {"enabled": True},
+        "secretEnv": {"HF_TOKEN": {"name": "huggingface", "key": "token"}},
+        "modelCache": {"kind": "claim", "claim": {"existing": "models"}},
+    }
+    objects = render(chart, change)
+    (job,) = [job for job in of_kind(objects, "Job") if job["metadata"]["name"] == "baton-doctor"]
+    spec = job["spec"]["template"]["spec"]
+    assert {volume["name"] for volume in spec["volumes"]} == {"tmp", "values"}
+    assert all("value" in entry for entry in spec["containers"][0]["env"])
+    (values,) = of_kind(objects, "ConfigMap")
+    assert "HF_TOKEN" in yaml.safe_load(values["data"]["values.yaml"])["secretEnv"]
 
 
 def test_no_doctor_unless_asked(chart):
@@ -244,6 +275,32 @@ def test_the_notes_say_what_to_do_next(chart):
     )
     assert "WARNING: the index lies on the worker pod's own disk" in lost["baton/templates/NOTES.txt"]
     assert "No model was named" in chart.text({})["baton/templates/NOTES.txt"]
+
+
+@pytest.mark.parametrize(
+    ("change", "address"),
+    [
+        ({"ingress": {"enabled": True, "host": "a.b", "tlsSecret": "x", "path": "/p/"}}, "https://a.b/p"),
+        ({"httpRoute": {"enabled": True, "parentRefs": [{"name": "g"}], "hostnames": ["h.x"]}}, "http://h.x"),
+        ({"httpRoute": {"enabled": True, "parentRefs": [{"name": "g"}]}}, "http://ADDRESS-OF-THE-GATEWAY"),
+        ({}, "http://127.0.0.1:8000"),
+    ],
+)
+def test_the_notes_ask_where_the_gateway_is(chart, change, address):
+    values = merged(CPU, {"gateway": change, "test": {"question": 'what\'s "up"?'}})
+    notes = chart.text(values)["baton/templates/NOTES.txt"]
+    assert f"curl {address}/v1/chat/completions" in notes
+    (body,) = re.findall(r"-d '([^']*)'$", notes, re.M)
+    assert json.loads(body)["messages"][0]["content"] == 'what\'s "up"?'
+
+
+def test_a_secret_goes_before_what_the_chart_sets(chart):
+    secret = {"name": "paths", "key": "home"}
+    for group in groups(render(chart, {"secretEnv": {"HOME": secret}})):
+        env = group["template"]["spec"]["containers"][0]["env"]
+        assert [entry for entry in env if entry["name"] == "HOME"] == [
+            {"name": "HOME", "valueFrom": {"secretKeyRef": secret}}
+        ]
 
 
 def test_a_model_runs_on_the_pods_that_offer_what_it_asks_for(chart):

@@ -5,6 +5,7 @@ import shlex
 
 import yaml
 
+from app.ops.doctor.__main__ import main
 from scripts.helm_render import CHART, ROOT, Renderer, merged
 from tests.chart.objects import pod_specs, rayservice
 
@@ -31,6 +32,17 @@ def test_the_operator_is_the_one_that_the_chart_asks_for():
 
 def test_the_test_asks_the_release_that_was_installed():
     assert shlex.split(TEST)[2:] == ["baton", "-n", "baton"]
+
+
+def test_the_doctor_takes_what_the_charts_readme_gives_it(tmp_path, monkeypatch, capsys):
+    (line,) = re.findall(r"^\$ python -m app\.ops\.doctor (.*)$", (CHART / "README.md").read_text("utf-8"), re.M)
+    config = {"apiVersion": "v1", "kind": "Config", "clusters": [], "contexts": [], "users": []}
+    (tmp_path / "config").write_text(yaml.safe_dump(config))
+    monkeypatch.setenv("KUBECONFIG", str(tmp_path / "config"))
+    monkeypatch.chdir(ROOT)
+    # Its arguments and values are right: all that it lacks is a cluster.
+    assert main(shlex.split(line)) == 1
+    assert "No cluster to look at" in capsys.readouterr().err
 
 
 def test_the_manifests_that_are_named_are_there():

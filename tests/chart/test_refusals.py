@@ -8,6 +8,7 @@ MODEL = "models.smollm2"
 OPTIONS = {"num_replicas": None, "max_ongoing_requests": 8, "max_queued_requests": 8}
 H100 = {"name": "gpu-workers", "gpus": 4, "replicas": 1, "maxReplicas": 2, "index": False}
 CPU = shape_values("cpu")["workerGroups"][0]
+HUB = {"pipeline": {"embedder": {"source": "BAAI/bge-m3", "localFilesOnly": False}}}
 
 
 def model(engine=None, **values):
@@ -64,6 +65,42 @@ WRONG = {
     "list for a map": ({"models": []}, "/models"),
     "collection name": ({"collections": {"Docs!": {"path": "/x"}}}, "Docs!"),
     "amount of a resource of one's own": (group(rayResources={"chat": 0}), "rayResources/chat"),
+    "label of the chart's own": (
+        {"commonLabels": {"helm.sh/chart": "x"}, "head": {"podLabels": {"app.kubernetes.io/name": "x"}}},
+        "commonLabels.helm.sh/chart",
+        "head.podLabels.app.kubernetes.io/name",
+        "leave it out",
+    ),
+    "label of a group that selects": (
+        group(podLabels={"app.kubernetes.io/component": "x"}),
+        "workerGroups cpu-workers: podLabels.app.kubernetes.io/component",
+    ),
+    "label that Kubernetes refuses": ({"commonLabels": {"team": "a b"}}, "/commonLabels/team", "pattern"),
+    "label's name that Kubernetes refuses": (group(nodeSelector={"a b": "c"}), "/workerGroups/0/nodeSelector", "a b"),
+    "runbook that is no address": ({"observability": {"runbookUrl": "a: b # c"}}, "/observability/runbookUrl"),
+    "Redis with the longest name": (
+        {
+            "fullnameOverride": "a" * 47,
+            "gcsFaultTolerance": {
+                "enabled": True,
+                "passwordSecret": {"name": "a", "key": "b"},
+                "redis": {"enabled": True},
+            },
+        },
+        "at most 46",
+        "fullnameOverride",
+    ),
+    # --- what Kubernetes would refuse, or a node never pull
+    "image with its tag": ({"image": {"repository": "baton:1"}}, "/image/repository"),
+    "tag that is none": ({"image": {"tag": 'a"b'}}, "/image/tag"),
+    "digest that is none": ({"image": {"digest": "latest"}}, "/image/digest", "sha256"),
+    "pull secret without a name": ({"image": {"pullSecrets": [{}]}}, "/image/pullSecrets/0", "name"),
+    "host with a scheme": ({"gateway": {"ingress": {"enabled": True, "host": "https://a.b"}}}, "/gateway/ingress/host"),
+    "mirror that is no address": ({"modelCache": {"mirror": "a mirror"}}, "/modelCache/mirror"),
+    "model that is no id": ({"modelCache": {"preload": {"models": ["a b"]}}}, "/modelCache/preload/models/0"),
+    "claim of a wrong name": ({"index": {"claim": {"existing": "A B"}}}, "/index/claim/existing"),
+    "claim of no size": ({"index": {"claim": {"size": "0Gi"}}}, "/index/claim/size"),
+    "documents that are an option": ({"collections": {"docs": {"path": "--help"}}}, "docs/path"),
     # --- options of deployments
     "smoothing_factor": (autoscaling(max_replicas=1, smoothing_factor=0.5), "smoothing_factor", "upscaling_factor"),
     "upscale_smoothing_factor": (autoscaling(upscale_smoothing_factor=0.5), "deprecated", "upscaling_factor"),
@@ -102,12 +139,37 @@ WRONG = {
         {"pipeline": {"stages": {"retriever": {"options": {"max_ongoing_requests": 9}}}}},
         "use the key maxOngoingRequests",
     ),
+    # --- engines: their own keys, and the types of what the chart reads of them
+    "misspelt key of an engine": (model(engine={"engine_kwarg": {}}), "smollm2/engine", "engine_kwarg"),
+    "arguments that are a list": (
+        model(engine={"engine_kwargs": ["x"]}),
+        "engine/engine_kwargs",
+        "want object",
+    ),
+    "arguments that are null": (model(engine={"engine_kwargs": None}), "engine_kwargs", "want object"),
+    "window in words": (model(engine={"engine_kwargs": {"max_model_len": "8k"}}), "max_model_len", "integer"),
+    "window of the engine's choice": (model(engine={"engine_kwargs": {"max_model_len": -1}}), "want 1"),
+    "tensor parallel in words": (model(engine={"engine_kwargs": {"tensor_parallel_size": "two"}}), "integer"),
+    "source in place of a block": (model(engine={"model_loading_config": "a/b"}), "model_loading_config", "object"),
+    "one bundle in place of a list": (
+        model(engine={"placement_group_config": {"bundles": {"CPU": 1}}}),
+        "placement_group_config/bundles",
+        "array",
+    ),
+    "unknown strategy": (model(engine={"placement_group_config": {"strategy": "PAK"}}), "strategy", "STRICT_PACK"),
+    "list of variables": ({"runtimeEnv": {"env_vars": ["A=b"]}}, "/runtimeEnv/env_vars", "object"),
+    "list of an engine's variables": (model(engine={"runtime_env": {"env_vars": ["A=b"]}}), "env_vars", "object"),
     # --- models and profiles
     "no model id": (model(engine={"model_loading_config": {"model_id": None}}), f"{MODEL}.engine", "model_id"),
     "weights in a bucket": (
         model(engine={"model_loading_config": {"model_source": "s3://bucket/model"}}),
         f"{MODEL}.tokenizer",
         "name a folder",
+    ),
+    "weights in a bucket, as a block": (
+        model(engine={"model_loading_config": {"model_source": {"bucket_uri": "s3://bucket/model"}}}),
+        "is a bucket",
+        f"{MODEL}.tokenizer",
     ),
     "window": (model(contextTokens=16384), "contextTokens is 16384", "8192"),
     "unknown model": ({"settings": {"profiles": {"default": {"model": "gpt"}}}}, "names gpt", "smollm2"),
@@ -248,7 +310,41 @@ WRONG = {
         "engine.runtime_env.env_vars.A",
         "in quotes",
     ),
+    "owned env of a group": (group(env={"HF_HUB_OFFLINE": "0"}), "workerGroups cpu-workers: env.HF_HUB_OFFLINE"),
+    "owned env from a Secret": (
+        {"secretEnv": {"RAY_ADDRESS": {"name": "a", "key": "b"}}},
+        "secretEnv.RAY_ADDRESS: leave it out",
+    ),
+    "redis by the env of a group": (group(env={"REDIS_PASSWORD": "x"}), "env.REDIS_PASSWORD", "gcsFaultTolerance"),
+    "env twice": (
+        {"env": {"HF_TOKEN": "x"}, "secretEnv": {"HF_TOKEN": {"name": "a", "key": "b"}}},
+        "env.HF_TOKEN stands in secretEnv as well",
+    ),
+    "more CPUs asked for than allowed": (
+        group(resources={"requests": {"cpu": "2500m"}, "limits": {"cpu": "2"}}),
+        "requests.cpu 2500m is above",
+        "2: lower it",
+    ),
+    "CPUs in bytes": (group(resources={"requests": {"cpu": "8Gi"}}), "resources.requests.cpu is 8Gi", "500m"),
+    "secret of the store that no pod gets": (
+        {"pipeline": {"store": {"kind": "pgvector", "uri": "postgresql://u@h/b", "secretEnv": "PGPASSWORD"}}},
+        "PGPASSWORD",
+        "add it to secretEnv",
+    ),
     # --- volumes
+    "volume of the chart's name": (group(volumes=[{"name": "tmp", "emptyDir": {}}]), "the name tmp", "choose another"),
+    "mount of no volume": (group(volumeMounts=[{"name": "x", "mountPath": "/x"}]), "volumeMounts names x"),
+    "mount over another": (
+        {"head": {"volumes": [{"name": "x", "emptyDir": {}}], "volumeMounts": [{"name": "x", "mountPath": "/tmp"}]}},
+        "head: something is mounted at /tmp already",
+    ),
+    "cache over the index": ({"modelCache": {"kind": "claim", "mountPath": "/data"}}, "modelCache.mountPath is /data"),
+    "index over the code": ({"index": {"mountPath": "/opt/baton"}}, "index.mountPath is /opt/baton"),
+    "index that is read only": ({"index": {"claim": {"accessMode": "ReadOnlyMany"}}}, "index.claim.accessMode"),
+    "empty cache that is read only": (
+        {"modelCache": {"kind": "claim", "claim": {"accessMode": "ReadOnlyMany"}}},
+        "modelCache.claim.existing",
+    ),
     "store outside": ({"pipeline": {"store": {"uri": "/index"}}}, "/index", "index.mountPath /data"),
     "index on several nodes": (
         {"index": {"claim": {"singleNode": False}}, **group(replicas=2)},
@@ -294,6 +390,23 @@ WRONG = {
         "traces and logs",
         "networkPolicy.egressTo",
     ),
+    "egress without the hub": (
+        {"networkPolicy": {"enabled": True, "egress": True}, "modelCache": {"offline": False}, **HUB},
+        "the model hub, which BAAI/bge-m3 come from",
+        "networkPolicy.egressTo",
+        "modelCache.offline",
+    ),
+    "egress without Redis, store and the doctor's API": (
+        {
+            "networkPolicy": {"enabled": True, "egress": True},
+            "doctor": {"enabled": True},
+            "gcsFaultTolerance": {"enabled": True, "redisAddress": "redis:6379"},
+            "pipeline": {"store": {"kind": "qdrant", "uri": "http://qdrant:6333"}},
+        },
+        "gcsFaultTolerance.redisAddress redis:6379",
+        "pipeline.store.uri http://qdrant:6333",
+        "the doctor asks",
+    ),
     "Grafana without Prometheus": ({"head": {"grafana": {"host": "http://g"}}}, "head.grafana.prometheusHost"),
     "TLS without host": ({"gateway": {"ingress": {"enabled": True, "tlsSecret": "x"}}}, "gateway.ingress.host"),
     "route without gateway": ({"gateway": {"httpRoute": {"enabled": True}}}, "parentRefs", "gateway.create"),
@@ -320,10 +433,3 @@ def test_all_faults_are_told_at_once(chart):
         chart.text(merged(shape_values("cpu"), change))
     assert "drainSeconds" in str(refused.value)
     assert "objectStore" in str(refused.value)
-
-
-def test_several_models_need_profiles(chart):
-    values = shape_values("multi-model")
-    del values["settings"]
-    with pytest.raises(Refused, match=r"settings\.profiles is empty and there are 2 models"):
-        chart.text(values)

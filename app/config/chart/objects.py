@@ -7,7 +7,18 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from app.config.base import Config
-from app.config.chart.kinds import Memory, Percent, Seconds, Texts, VerbatimList
+from app.config.chart.kinds import (
+    HostName,
+    HostNameOrNone,
+    ImageName,
+    NamespaceName,
+    ObjectName,
+    Seconds,
+    SomePercent,
+    Storage,
+    Texts,
+    VerbatimList,
+)
 from app.config.chart.pods import Resources, SecretKey
 
 
@@ -25,15 +36,15 @@ class IngressValues(Config):
 
     enabled: bool = False
     """Whether there is one."""
-    class_name: str = ""
+    class_name: ObjectName = ""
     """Ingress class."""
-    host: str = ""
+    host: HostNameOrNone = ""
     """Host name."""
     path: str = Field(default="/", pattern=r"^/")
-    """Path prefix."""
+    """Path prefix. The gateway's own paths begin at /: another prefix has to be taken off by the controller."""
     annotations: Texts = Field(default_factory=dict)
     """Annotations. Turn buffering off and let a response take as long as settings.limits.maxTimeoutSeconds."""
-    tls_secret: str = ""
+    tls_secret: ObjectName = ""
     """Secret of type kubernetes.io/tls for the host; empty: no TLS."""
 
 
@@ -42,9 +53,9 @@ class GatewayObject(Config):
 
     create: bool = False
     """Whether the chart makes it."""
-    class_name: str = ""
+    class_name: ObjectName = ""
     """Gateway class."""
-    tls_secret: str = ""
+    tls_secret: ObjectName = ""
     """Secret of type kubernetes.io/tls; empty: plain HTTP."""
 
 
@@ -55,7 +66,7 @@ class HttpRouteValues(Config):
     """Whether there is one."""
     parent_refs: VerbatimList = Field(default_factory=list)
     """Gateways to attach to; empty: the one that `gateway` makes."""
-    hostnames: list[str] = Field(default_factory=list)
+    hostnames: list[HostName] = Field(default_factory=list)
     """Host names."""
     annotations: Texts = Field(default_factory=dict)
     """Annotations."""
@@ -79,11 +90,11 @@ class RedisServer(Config):
 
     enabled: bool = False
     """Whether the chart runs one."""
-    image: str = "redis:7-bookworm"
+    image: ImageName = "redis:7-bookworm"
     """Its image."""
-    storage: Memory = "2Gi"
+    storage: Storage = "2Gi"
     """Size of its volume."""
-    storage_class: str = ""
+    storage_class: ObjectName = ""
     """Storage class of its volume; empty: the cluster's default."""
     resources: Resources = Resources(requests={"cpu": "100m", "memory": "256Mi"}, limits={"memory": "1Gi"})
     """Requests and limits."""
@@ -94,7 +105,7 @@ class FaultToleranceValues(Config):
 
     enabled: bool = False
     """Whether the state is kept."""
-    redis_address: str = ""
+    redis_address: Annotated[str, Field(pattern=r"^((rediss?://)?[^\s/]+:[0-9]+)?$")] = ""
     """`host:port` of a Redis; empty where `redis.enabled` runs one."""
     username: str = ""
     """User of that Redis; empty: none."""
@@ -107,11 +118,11 @@ class FaultToleranceValues(Config):
 class IncrementalValues(Config):
     """An upgrade in steps, by KubeRay and the Gateway API."""
 
-    gateway_class_name: str = ""
+    gateway_class_name: ObjectName = ""
     """Gateway class that KubeRay's own Gateway is of."""
-    max_surge_percent: Percent = 100
+    max_surge_percent: SomePercent = 100
     """Share of the capacity that the new cluster may take at a time."""
-    step_size_percent: Percent = 10
+    step_size_percent: SomePercent = 10
     """Share of the traffic that moves at a step."""
     interval_seconds: Annotated[int, Field(ge=1)] = 30
     """Time between steps."""
@@ -142,7 +153,7 @@ class NetworkPolicyValues(Config):
 
     enabled: bool = False
     """Whether there is a policy. Pods of one release always reach each other."""
-    operator_namespace: str = "kuberay-system"
+    operator_namespace: NamespaceName = "kuberay-system"
     """Namespace of the KubeRay operator, which asks the head's dashboard."""
     gateway_from: VerbatimList = Field(default_factory=list)
     """Who may ask the gateway; empty: everybody in the cluster."""
@@ -160,7 +171,7 @@ class DisruptionValues(Config):
     enabled: bool = False
     """Whether there are budgets: for each worker group, and for the head unless gcsFaultTolerance survives its loss."""
     max_unavailable: Annotated[int, Field(ge=0)] = 1
-    """Pods of a worker group that may be evicted at once."""
+    """Pods of a worker group that may be evicted at once when it has its fewest: what is above that may go as well."""
 
 
 class AuthValues(Config):
@@ -178,7 +189,7 @@ class AuthValues(Config):
 class CollectionValues(Config):
     """Documents to index once the gateway serves."""
 
-    path: str = Field(min_length=1)
+    path: str = Field(pattern=r"^[^-]")
     """Folder or file in the image, or in `volume`."""
     volume: dict[str, object] | None = None
     """Source of a volume (`configMap`, `persistentVolumeClaim`, …), verbatim, mounted at `mountPath`."""

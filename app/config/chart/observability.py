@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from app.config.base import Config
-from app.config.chart.kinds import Texts
+from app.config.chart.kinds import HttpAddress, Labels
 
 
 class ObservabilityValues(Config):
@@ -19,11 +19,11 @@ class ObservabilityValues(Config):
     """How Prometheus finds the Ray pods: by the Service `<name>-metrics`, or one by one."""
     interval: Annotated[str, Field(pattern=r"^[0-9]+(ms|s|m)$")] = "15s"
     """How often metrics are read; Ray's processes report every ten seconds."""
-    labels: Texts = Field(default_factory=dict)
+    labels: Labels = Field(default_factory=dict)
     """Labels that your Prometheus selects monitors and rules by, such as `release: kube-prometheus-stack`."""
-    dashboard_labels: Texts = Field(default_factory=lambda: {"grafana_dashboard": "1"})
+    dashboard_labels: Labels = Field(default_factory=lambda: {"grafana_dashboard": "1"})
     """Labels that Grafana's sidecar selects boards by."""
-    runbook_url: str = ""
+    runbook_url: HttpAddress = ""
     """Where docs/runbook.md can be read, for the links of alerts; empty: its path in the repository."""
-    grafana_url: str = ""
+    grafana_url: HttpAddress = ""
     """Address of Grafana, for the links from alerts to boards; empty: the boards' paths on it."""

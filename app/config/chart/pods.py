@@ -12,30 +12,45 @@ from app.config.chart.kinds import (
     EnvName,
     EnvValue,
     HttpAddress,
+    HubId,
+    ImageName,
+    Labels,
     Memory,
+    ObjectName,
     Quantity,
     Replicas,
     Seconds,
+    Storage,
     Texts,
     Verbatim,
     VerbatimList,
 )
 
-PullSecret = str | dict[Literal["name"], str]
+
+class PullSecret(Config):
+    """A Secret to pull with, as Kubernetes writes it."""
+
+    name: str = Field(min_length=1)
+    """The Secret."""
 
 
 class ImageValues(Config):
     """The image of every pod: Python, the locked packages and Baton's code."""
 
-    repository: str = "baton"
+    repository: Annotated[
+        str,
+        Field(
+            pattern=r"^([a-zA-Z0-9][-.a-zA-Z0-9]*(:[0-9]+)?/)?[a-z0-9]+([-._]+[a-z0-9]+)*(/[a-z0-9]+([-._]+[a-z0-9]+)*)*$"
+        ),
+    ] = "baton"
     """Where the image lies, without a tag."""
-    tag: str = ""
+    tag: Annotated[str, Field(pattern=r"^([A-Za-z0-9_][-.A-Za-z0-9_]{0,127})?$")] = ""
     """Its tag; empty: the chart's appVersion. Fix it, and a newer chart alone replaces no cluster."""
-    digest: str = ""
+    digest: Annotated[str, Field(pattern=r"^(sha256:[0-9a-f]{64})?$")] = ""
     """Its digest (`sha256:…`), in place of the tag."""
     pull_policy: Literal["Always", "IfNotPresent", "Never"] = "IfNotPresent"
     """When a node pulls it."""
-    pull_secrets: list[PullSecret] = Field(default_factory=list)
+    pull_secrets: list[Annotated[str, Field(min_length=1)] | PullSecret] = Field(default_factory=list)
     """Secrets to pull with: names, or `{name: …}`."""
 
 
@@ -59,18 +74,18 @@ class PodValues(Config):
     """Size of /dev/shm: the object store, the arenas of the hand-off and the engines' buffers; part of the memory."""
     ray_start_params: Texts = Field(default_factory=dict)
     """Further parameters of `ray start`, verbatim."""
-    ray_labels: Texts = Field(default_factory=dict)
+    ray_labels: Labels = Field(default_factory=dict)
     """Labels of the Ray node, for label selectors of deployments."""
     ray_resources: dict[str, Annotated[float, Field(gt=0)]] = Field(default_factory=dict)
     """Resources of your own that a pod offers, `{chat: 1}`: what asks for one, in an engine's
     `placement_group_config.bundles` or in `ray_actor_options.resources`, runs on these pods only."""
-    pod_labels: Texts = Field(default_factory=dict)
+    pod_labels: Labels = Field(default_factory=dict)
     """Further labels of the pods. A change replaces the cluster."""
     pod_annotations: Texts = Field(default_factory=dict)
     """Annotations of the pods. A change replaces the cluster."""
     env: dict[EnvName, EnvValue] = Field(default_factory=dict)
     """Environment of these pods, over the common one."""
-    node_selector: Texts = Field(default_factory=dict)
+    node_selector: Labels = Field(default_factory=dict)
     """Labels that the node must have."""
     tolerations: VerbatimList = Field(default_factory=list)
     """Taints that the pods put up with. A change replaces nothing."""
@@ -78,9 +93,9 @@ class PodValues(Config):
     """Affinity, verbatim."""
     topology_spread_constraints: VerbatimList = Field(default_factory=list)
     """How pods spread; without a labelSelector these pods are counted."""
-    priority_class_name: str = ""
+    priority_class_name: ObjectName = ""
     """Priority class."""
-    runtime_class_name: str = ""
+    runtime_class_name: ObjectName = ""
     """Runtime class."""
     volumes: VerbatimList = Field(default_factory=list)
     """Further volumes, verbatim."""
@@ -177,7 +192,7 @@ class LogCollectorValues(Config):
 
     enabled: bool = False
     """Whether it runs."""
-    image: str = "otel/opentelemetry-collector-contrib:0.165.0"
+    image: ImageName = "otel/opentelemetry-collector-contrib:0.165.0"
     """Its image."""
     endpoint: HttpAddress = ""
     """Where logs are sent, over OTLP/HTTP, without `/v1/logs`: `http://collector.monitoring:4318`."""
@@ -207,7 +222,7 @@ class ServiceAccountValues(Config):
 
     create: bool = True
     """Whether the chart makes it."""
-    name: str = ""
+    name: ObjectName = ""
     """Its name; empty: the release's full name, or `default` where none is made."""
     annotations: Texts = Field(default_factory=dict)
     """Annotations, such as a cloud's role."""
@@ -233,13 +248,13 @@ class AutoscalerValues(Config):
 class ClaimValues(Config):
     """A volume claim."""
 
-    existing: str = ""
+    existing: ObjectName = ""
     """Name of a claim that is there already."""
-    size: Memory = "10Gi"
+    size: Storage = "10Gi"
     """Size of the claim that the chart makes."""
     keep: bool = False
     """Whether that claim stays when the release is removed."""
-    storage_class: str = ""
+    storage_class: ObjectName = ""
     """Its storage class; empty: the cluster's default."""
     access_mode: Literal["ReadWriteOnce", "ReadWriteMany", "ReadOnlyMany", "ReadWriteOncePod"] = "ReadWriteOnce"
     """Its access mode."""
@@ -273,7 +288,7 @@ class PreloadValues(Config):
 
     enabled: bool = False
     """Whether it runs."""
-    models: list[str] = Field(default_factory=list)
+    models: list[HubId] = Field(default_factory=list)
     """Hugging Face ids to fetch beside those that `models` and the embedder name."""
     resources: Resources = Resources(requests={"cpu": "1", "memory": "2Gi"}, limits={"memory": "4Gi"})
     """Requests and limits of the Job."""
@@ -295,7 +310,7 @@ class ModelCacheValues(Config):
     """The image."""
     offline: bool = False
     """Whether the hub is never asked: every model must be a path or lie in the cache."""
-    mirror: str = ""
+    mirror: HttpAddress = ""
     """Base URL of a mirror of the hub."""
     preload: PreloadValues = PreloadValues()
     """Fetch models beforehand."""

@@ -51,10 +51,11 @@ def has_mounted_index(values: ChartValues) -> bool:
 
 def _served(name: str, model: ModelValues, offline: bool) -> ServedModel:
     loading = model.engine.get("model_loading_config", {})
+    source = loading.get("model_source")
     window = model.engine.get("engine_kwargs", {}).get("max_model_len")
     return ServedModel(
         application=f"model-{name}",
-        tokenizer=model.tokenizer or loading.get("model_source") or loading.get("model_id", ""),
+        tokenizer=model.tokenizer or (source if isinstance(source, str) else None) or loading.get("model_id", ""),
         local_files_only=offline,
         chat_template=model.chat_template,
         context_tokens=model.context_tokens or window or 8192,

@@ -8,7 +8,7 @@ from typing import Annotated, Any, Self
 from pydantic import Field, model_validator
 
 from app.config.base import Config
-from app.config.chart.kinds import EnvName, EnvValue, Texts
+from app.config.chart.kinds import EnvName, EnvValue, Labels, Texts
 from app.config.chart.objects import (
     AuthValues,
     CollectionValues,
@@ -36,6 +36,7 @@ from app.config.chart.pods import (
 )
 from app.config.deployment_options import Options, check_options
 from app.config.embedder import EmbedderConfig
+from app.config.engine import Engine, RuntimeEnv
 from app.config.pipeline import PipelineParts, PipelineSettings
 from app.config.profile import CollectionName, Count, Name, ProfileConfig
 from app.config.retrieval import StoreConfig
@@ -47,7 +48,7 @@ ModelName = Annotated[str, Field(pattern=r"^[a-zA-Z0-9][a-zA-Z0-9._-]{0,57}$")]
 class ModelValues(Config):
     """A model: a Serve application of its own, called `model-<name>`."""
 
-    engine: dict[str, Any]
+    engine: Engine
     """`LLMConfig` of ray.serve.llm, verbatim: a change restarts this model."""
     env: dict[EnvName, EnvValue] = Field(default_factory=dict)
     """Environment of the engine's processes: a change restarts this model."""
@@ -88,7 +89,7 @@ class ChartValues(Config):
     """In place of the chart's name in names of objects."""
     fullname_override: str = Field(default="", pattern=r"^[-a-z0-9]*$")
     """In place of release and chart name in names of objects."""
-    common_labels: Texts = Field(default_factory=dict)
+    common_labels: Labels = Field(default_factory=dict)
     """Labels of every object, never of the Ray cluster's pods."""
     common_annotations: Texts = Field(default_factory=dict)
     """Annotations of every object, never of the Ray cluster's pods."""
@@ -118,7 +119,7 @@ class ChartValues(Config):
     """Models by name; none: the one of files/starter.yaml."""
     pipeline: ChartPipeline = ChartPipeline()
     """What shapes the pipeline."""
-    runtime_env: dict[str, Any] = Field(default_factory=dict)
+    runtime_env: RuntimeEnv = Field(default_factory=dict)
     """Ray's runtime_env of all applications, verbatim: a change restarts all of them."""
 
     image: ImageValues = ImageValues()

@@ -95,7 +95,7 @@ def _wanted(values: ChartValues) -> Iterator[tuple[str, str, list[str]]]:
 def _pull_secrets(values: ChartValues, cluster: Cluster) -> Iterator[Finding]:
     registry = _registry(values.image.repository)
     for entry in values.image.pull_secrets:
-        name = entry if isinstance(entry, str) else entry["name"]
+        name = entry if isinstance(entry, str) else entry.name
         found = cluster.secret(name)
         hosts = _hosts(found or {})
         if found is None:

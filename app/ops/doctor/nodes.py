@@ -13,13 +13,16 @@ from app.config.chart.values import ChartValues
 from app.ops.doctor.cluster import Cluster, Object
 from app.ops.doctor.findings import Finding, fault, ok, warning
 
+#: What a cluster says beyond what the values may: thousandths, volumes without an end, powers of ten.
+_MORE_UNITS = {"m": 1e-3, "P": 1e15, "E": 1e18, "Pi": 2.0**50, "Ei": 2.0**60}
+
 
 def check_groups(values: ChartValues, cluster: Cluster) -> Iterator[Finding]:
     """Look for nodes that can take the head and each worker group."""
     nodes = cluster.nodes()
     yield from _check_pod("head", "head", values.head, nodes, values.head.resources.requests, pods=(1, 1))
     for index, group in enumerate(values.worker_groups):
-        yield from _check_group(index, group, nodes)
+        yield from _check_group(index, group, nodes, values.autoscaling.enabled)
 
 
 def check_classes(values: ChartValues, cluster: Cluster) -> Iterator[Finding]:
@@ -62,7 +65,10 @@ def untolerated(pod: PodValues, node: Object) -> list[str]:
 def quantity(text: str | int | float) -> float:
     """Return a quantity of Kubernetes as a number: bytes, cores, pieces."""
     text = str(text)
-    return float(text[:-1]) / 1000 if text.endswith("m") else float(size_bytes(text))
+    for unit, size in _MORE_UNITS.items():
+        if text.endswith(unit):
+            return float(text.removesuffix(unit)) * size
+    return float(size_bytes(text))
 
 
 def _tolerates(toleration: Mapping[str, str], taint: Mapping[str, str]) -> bool:
@@ -98,8 +104,9 @@ def _requests(group: WorkerGroup) -> dict[str, str]:
     return wanted
 
 
-def _check_group(index: int, group: WorkerGroup, nodes: Sequence[Object]) -> Iterator[Finding]:
-    pods = (group.min_replicas * group.num_of_hosts, group.max_replicas * group.num_of_hosts)
+def _check_group(index: int, group: WorkerGroup, nodes: Sequence[Object], scaled: bool) -> Iterator[Finding]:
+    least, most = (group.min_replicas, group.max_replicas) if scaled else (group.replicas, group.replicas)
+    pods = (least * group.num_of_hosts, most * group.num_of_hosts)
     yield from _check_pod(f"workerGroups[{index}]", f"worker group {group.name}", group, nodes, _requests(group), pods)
     product = "nvidia.com/gpu.product"
     kinds = {found for node in matching(group, nodes) if (found := labels(node).get(product))}
@@ -143,7 +150,7 @@ def _check_room(
     if room == 0:
         yield _nothing_fits(key, topic, nodes, requests)
     elif room < needed:
-        mend = f"add nodes, or lower {key}.minReplicas"
+        mend = f"add nodes, or lower replicas and minReplicas of {key}"
         yield fault(topic, f"{len(nodes)} nodes hold {room} of its pods, and it always wants {needed}", mend)
     elif room < most:
         mend = f"let a cluster autoscaler add nodes, or lower {key}.maxReplicas"

@@ -59,15 +59,14 @@ volumes:
   - name: tmp
     emptyDir: {}
   {{- with $collection.volume }}
-  - name: documents
-    {{- toYaml . | nindent 4 }}
+  - {{ set (deepCopy .) "name" "documents" | toYaml | nindent 4 | trim }}
   {{- end }}
 {{- end -}}
 
 {{/* (list root values) */}}
 {{- define "baton.preloadPod" -}}
 {{- $root := index . 0 -}}{{- $values := index . 1 -}}{{- $cache := $values.modelCache -}}
-{{- $wanted := append $cache.preload.models $values.pipeline.embedder.source -}}
+{{- $wanted := list $values.pipeline.embedder.source -}}
 {{- range $name, $model := $values.models -}}
 {{- $source := $model.engine.model_loading_config.model_source -}}
 {{- $wanted = concat $wanted (list $model.tokenizer (kindIs "string" $source | ternary $source "")) -}}
@@ -76,7 +75,7 @@ volumes:
 {{- range $wanted -}}
 {{- if regexMatch "^[A-Za-z0-9][-._A-Za-z0-9]*/[-._A-Za-z0-9]+$" . -}}{{- $ids = append $ids . -}}{{- end -}}
 {{- end -}}
-{{- $command := concat (list "python" "-m" "app.ops.preload") ($ids | uniq | sortAlpha) -}}
+{{- $command := concat (list "python" "-m" "app.ops.preload") (concat $cache.preload.models $ids | uniq | sortAlpha) -}}
 {{ include "baton.commandPod" (list $root $values "OnFailure" "") }}
 containers:
   - {{ include "baton.commandContainer" (list $root $values "preload" $command $cache.preload.resources) | nindent 4 | trim }}

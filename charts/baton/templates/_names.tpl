@@ -25,19 +25,23 @@ app.kubernetes.io/instance: {{ .Release.Name | quote }}
 app.kubernetes.io/version: {{ .Chart.AppVersion | replace "+" "_" | trunc 63 | trimSuffix "-" | quote }}
 app.kubernetes.io/managed-by: {{ .Release.Service }}
 helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" | trunc 63 | trimSuffix "-" }}
-{{- with .Values.commonLabels }}
-{{ toYaml . }}
-{{- end }}
 {{- end -}}
 
-{{/* The metadata of an object: (list root suffix annotations), and a name of its own where it has one. */}}
+{{/* (list root suffix): the name of an object. */}}
+{{- define "baton.objectName" -}}
+{{- print (include "baton.fullname" (index . 0)) (empty (index . 1) | ternary "" "-") (index . 1) -}}
+{{- end -}}
+
+{{/* The metadata of an object: (list root suffix annotations), and where it has them a name and labels of its own. */}}
 {{- define "baton.metadata" -}}
 {{- $root := index . 0 -}}
+{{- $more := concat . (list "" dict) -}}
 {{- $annotations := include "baton.filled" (list (index . 2) ($root.Values.commonAnnotations | default dict)) | fromJson -}}
-name: {{ (gt (len .) 3) | ternary (last .) (print (include "baton.fullname" $root) (empty (index . 1) | ternary "" "-") (index . 1)) | quote }}
+{{- $labels := include "baton.filled" (list ($root.Values.commonLabels | default dict) (index $more 4 | default dict)) | fromJson -}}
+name: {{ index $more 3 | default (include "baton.objectName" .) | quote }}
 namespace: {{ $root.Release.Namespace | quote }}
 labels:
-  {{- include "baton.labels" $root | nindent 2 }}
+  {{- include "baton.filled" (list $labels (include "baton.labels" $root | fromYaml)) | fromJson | toYaml | nindent 2 }}
 {{- with $annotations }}
 annotations:
   {{- toYaml . | nindent 2 }}

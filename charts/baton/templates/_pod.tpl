@@ -45,7 +45,7 @@ capabilities:
 {{- range $name, $value := $pod.env -}}{{- $_ := set $env $name $value -}}{{- end -}}
 {{- $list := list -}}
 {{- range $name := keys $env | sortAlpha -}}
-{{- if or $pod (not (hasPrefix "RAY_" $name)) -}}
+{{- if and (or $pod (not (hasPrefix "RAY_" $name))) (not (hasKey $values.secretEnv $name)) -}}
 {{- $list = append $list (dict "name" $name "value" (get $env $name)) -}}
 {{- end -}}
 {{- end -}}

@@ -6,7 +6,7 @@ What a schema cannot say: values that do not fit together end the render with se
 {{- $root := . -}}
 {{- $values := include "baton.values" . | fromJson -}}
 {{- $text := include "baton.check.cluster" . -}}
-{{- range $check := list "names" "options" "models" "profiles" "routing" "capacity" "groups" "index" "modelCache" "upgrade" "redis" "environment" "observing" "gateway" "auth" -}}
+{{- range $check := list "names" "labels" "options" "models" "profiles" "routing" "settings" "store" "capacity" "groups" "index" "modelCache" "upgrade" "redis" "environment" "observing" "egress" "gateway" "auth" -}}
 {{- $text = print $text (include (printf "baton.check.%s" $check) (list $root $values)) -}}
 {{- end -}}
 {{- with trim $text -}}
@@ -19,7 +19,15 @@ What a schema cannot say: values that do not fit together end the render with se
 */}}
 {{- define "baton.check.cluster" -}}
 {{- $known := .Capabilities.APIVersions -}}
-{{- if and ($known.Has "apiregistration.k8s.io/v1") (not ($known.Has "ray.io/v1")) }}
+{{- $real := $known.Has "apiregistration.k8s.io/v1" -}}
+{{- $version := .Capabilities.KubeVersion.Version -}}
+{{- if and $real (semverCompare "<1.29.0-0" $version) }}
+- This cluster runs Kubernetes {{ $version }}, and the chart needs 1.29 or newer: upgrade the cluster.
+{{- end -}}
+{{- if and $real (semverCompare "<1.33.0-0" $version) (eq (include "baton.values" . | fromJson).modelCache.kind "image") }}
+- modelCache.kind is image, which Kubernetes {{ $version }} cannot mount: upgrade to 1.33 or newer, or set modelCache.kind to claim.
+{{- end -}}
+{{- if and $real (not ($known.Has "ray.io/v1")) }}
 - This cluster does not know RayService (ray.io/v1): install the KubeRay operator first, `helm install kuberay-operator kuberay-operator --repo https://ray-project.github.io/kuberay-helm/ --version 1.6.0 -n kuberay-system --create-namespace`.
 {{- end -}}
 {{- end -}}
@@ -32,12 +40,41 @@ What a schema cannot say: values that do not fit together end the render with se
 {{- if not (regexMatch "^[a-z]([-a-z0-9]*[a-z0-9])?$" $name) }}
 - The name {{ $name }} is no DNS-1035 label: it must begin with a letter, end with a letter or digit, and hold only a-z, 0-9 and dashes. Choose another release name, or set fullnameOverride.
 {{- end -}}
-{{- $seen := list "head" "index" "redis" "preload" "test" -}}
+{{- if and (gt (len $name) 46) (index . 1).gcsFaultTolerance.enabled (index . 1).gcsFaultTolerance.redis.enabled }}
+- The name {{ $name }} has {{ len $name }} characters, and with gcsFaultTolerance.redis at most 46 fit: Kubernetes labels its pod with the name and a hash. Choose a shorter release name, or set fullnameOverride.
+{{- end -}}
+{{- $seen := list "head" "index" "redis" "preload" "test" "doctor" -}}
 {{- range (index . 1).workerGroups -}}
 {{- if has .name $seen }}
-- workerGroups: the name {{ .name }} is used twice or belongs to the chart: give each group its own, and none of head, index, redis, preload, test.
+- workerGroups: the name {{ .name }} is used twice or belongs to the chart: give each group its own, and none of head, index, redis, preload, test, doctor.
 {{- end -}}
 {{- $seen = append $seen .name -}}
+{{- end -}}
+{{- end -}}
+
+{{/* (list place labels): labels that the chart sets itself. */}}
+{{- define "baton.check.ownLabels" -}}
+{{- $place := index . 0 -}}
+{{- range $name := keys (index . 1) | sortAlpha -}}
+{{- if or (has $name (list "app.kubernetes.io/name" "app.kubernetes.io/instance" "app.kubernetes.io/component" "app.kubernetes.io/version" "app.kubernetes.io/managed-by" "helm.sh/chart")) (hasPrefix "ray.io/" $name) }}
+- {{ $place }}.{{ $name }} is set by the chart or KubeRay, which find their objects by it: leave it out.
+{{- end -}}
+{{- end -}}
+{{- end -}}
+
+{{- define "baton.check.labels" -}}
+{{- $values := index . 1 -}}
+{{- range $name := keys $values.commonAnnotations | sortAlpha -}}
+{{- if or (hasPrefix "ray.io/" $name) (hasPrefix "helm.sh/" $name) }}
+- commonAnnotations.{{ $name }} is an order to KubeRay or Helm, for every object: leave it out, values such as gcsFaultTolerance and upgrade give it where it belongs.
+{{- end -}}
+{{- end -}}
+{{- include "baton.check.ownLabels" (list "commonLabels" $values.commonLabels) -}}
+{{- include "baton.check.ownLabels" (list "observability.labels" $values.observability.labels) -}}
+{{- include "baton.check.ownLabels" (list "observability.dashboardLabels" $values.observability.dashboardLabels) -}}
+{{- include "baton.check.ownLabels" (list "head.podLabels" $values.head.podLabels) -}}
+{{- range $values.workerGroups -}}
+{{- include "baton.check.ownLabels" (list (printf "workerGroups %s: podLabels" .name) .podLabels) -}}
 {{- end -}}
 {{- end -}}
 
@@ -75,7 +112,7 @@ What a schema cannot say: values that do not fit together end the render with se
 - gcsFaultTolerance.redis.enabled needs gcsFaultTolerance.passwordSecret, a Secret with the password to use.
 {{- end -}}
 {{- end -}}
-{{- range $place, $env := dict "env" $values.env "head.env" $values.head.env "secretEnv" $values.secretEnv -}}
+{{- range $place, $env := include "baton.environments" $values | fromJson -}}
 {{- range $name := list "RAY_REDIS_ADDRESS" "REDIS_PASSWORD" "REDIS_USERNAME" "RAY_external_storage_namespace" -}}
 {{- if hasKey $env $name }}
 - {{ $place }}.{{ $name }}: KubeRay refuses it, and clusters that share one name space restore each other's actors: use gcsFaultTolerance.
@@ -84,12 +121,28 @@ What a schema cannot say: values that do not fit together end the render with se
 {{- end -}}
 {{- end -}}
 
+{{/* The places of pods' environments with what stands there. Takes the complete values. */}}
+{{- define "baton.environments" -}}
+{{- $found := dict "env" .env "secretEnv" .secretEnv "head.env" .head.env -}}
+{{- range .workerGroups -}}{{- $_ := set $found (printf "workerGroups %s: env" .name) .env -}}{{- end -}}
+{{- toJson $found -}}
+{{- end -}}
+
 {{- define "baton.check.environment" -}}
 {{- $values := index . 1 -}}
-{{- $owners := dict "RAY_GRACEFUL_SHUTDOWN_DRAIN_TIMEOUT_S" "upgrade.drainSeconds" "HF_HUB_OFFLINE" "modelCache.offline" "TRANSFORMERS_OFFLINE" "modelCache.offline" "HF_ENDPOINT" "modelCache.mirror" "RAY_ADDRESS" "nothing: KubeRay sets it" -}}
+{{- $owners := dict "RAY_GRACEFUL_SHUTDOWN_DRAIN_TIMEOUT_S" "upgrade.drainSeconds" "HF_HUB_OFFLINE" "modelCache.offline" "TRANSFORMERS_OFFLINE" "modelCache.offline" "HF_ENDPOINT" "modelCache.mirror" "RAY_enable_autoscaler_v2" "autoscaling.version" "RAY_ADDRESS" "" -}}
+{{- range $place, $env := include "baton.environments" $values | fromJson -}}
 {{- range $name, $owner := $owners -}}
-{{- if hasKey $values.env $name }}
-- env.{{ $name }}: use {{ $owner }}.
+{{- if hasKey $env $name }}
+- {{ $place }}.{{ $name }}: {{ $owner | empty | ternary "leave it out, KubeRay sets it" (printf "use %s" $owner) }}.
+{{- end -}}
+{{- end -}}
+{{- if ne $place "secretEnv" -}}
+{{- range $name := keys $env | sortAlpha -}}
+{{- if hasKey $values.secretEnv $name }}
+- {{ $place }}.{{ $name }} stands in secretEnv as well: drop one of them.
+{{- end -}}
+{{- end -}}
 {{- end -}}
 {{- end -}}
 {{- range $name, $value := $values.runtimeEnv.env_vars -}}
@@ -111,9 +164,6 @@ What a schema cannot say: values that do not fit together end the render with se
 {{- if and $values.logCollector.enabled (not $values.logCollector.endpoint) (not $values.logCollector.config) }}
 - logCollector needs logCollector.endpoint, the address that logs are sent to, or a logCollector.config of your own.
 {{- end -}}
-{{- if and $values.networkPolicy.egress (not $values.networkPolicy.egressTo) (or $values.settings.traces.endpoint $values.logCollector.enabled) }}
-- networkPolicy.egress cuts the pods off the receiver of traces and logs: allow it in networkPolicy.egressTo.
-{{- end -}}
 {{- if and $values.head.grafana.host (not $values.head.grafana.prometheusHost) }}
 - head.grafana.host needs head.grafana.prometheusHost: Ray's dashboard shows Grafana's graphs only where it reaches Prometheus as well.
 {{- end -}}
@@ -131,11 +181,30 @@ What a schema cannot say: values that do not fit together end the render with se
 {{- end -}}
 {{- end -}}
 
+{{/* A policy that lets nothing out, and what it would cut off. */}}
+{{- define "baton.check.egress" -}}
+{{- $values := index . 1 -}}
+{{- if and $values.networkPolicy.enabled $values.networkPolicy.egress (not $values.networkPolicy.egressTo) -}}
+{{- $cut := dict -}}
+{{- if or $values.settings.traces.endpoint $values.logCollector.enabled -}}{{- $_ := set $cut "the receiver of traces and logs" "" -}}{{- end -}}
+{{- if $values.autoscaling.enabled -}}{{- $_ := set $cut "the Kubernetes API, which Ray's autoscaler asks" ", or turn autoscaling off" -}}{{- end -}}
+{{- if $values.doctor.enabled -}}{{- $_ := set $cut "the Kubernetes API, which the doctor asks at an upgrade" ", or turn doctor off" -}}{{- end -}}
+{{- if $values.head.grafana.host -}}{{- $_ := set $cut "Grafana and Prometheus, which head.grafana names" "" -}}{{- end -}}
+{{- with $values.gcsFaultTolerance -}}
+{{- if and .enabled .redisAddress -}}{{- $_ := set $cut (printf "gcsFaultTolerance.redisAddress %s" .redisAddress) "" -}}{{- end -}}
+{{- end -}}
+{{- if contains "://" $values.pipeline.store.uri -}}{{- $_ := set $cut (printf "pipeline.store.uri %s" $values.pipeline.store.uri) "" -}}{{- end -}}
+{{- with include "baton.hubModels" $values | fromJsonArray -}}
+{{- if not $values.modelCache.offline -}}{{- $_ := set $cut (printf "the model hub, which %s come from" (join ", " .)) ", or set modelCache.offline" -}}{{- end -}}
+{{- end -}}
+{{- range $what, $else := $cut }}
+- networkPolicy.egress cuts the pods off {{ $what }}: allow it in networkPolicy.egressTo{{ $else }}.
+{{- end -}}
+{{- end -}}
+{{- end -}}
+
 {{- define "baton.check.gateway" -}}
 {{- $values := index . 1 -}}{{- $gateway := $values.gateway -}}
-{{- if and $values.networkPolicy.egress $values.autoscaling.enabled (not $values.networkPolicy.egressTo) }}
-- networkPolicy.egress cuts Ray's autoscaler off the Kubernetes API: allow it in networkPolicy.egressTo, or turn autoscaling off.
-{{- end -}}
 {{- if and $gateway.ingress.tlsSecret (not $gateway.ingress.host) }}
 - gateway.ingress.tlsSecret needs gateway.ingress.host, the name that the certificate is for.
 {{- end -}}

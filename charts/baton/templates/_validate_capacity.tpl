@@ -92,10 +92,8 @@
 {{- $text := ($resources.limits | default dict).cpu | default ($resources.requests | default dict).cpu | default "0" | toString -}}
 {{- if not (kindIs "invalid" .logicalCpus) -}}
 {{- int .logicalCpus -}}
-{{- else if hasSuffix "m" $text -}}
-{{- divf (trimSuffix "m" $text | float64) 1000.0 | ceil | int -}}
 {{- else -}}
-{{- float64 $text | ceil | int -}}
+{{- include "baton.cores" $text | float64 | ceil | int -}}
 {{- end -}}
 {{- end -}}
 

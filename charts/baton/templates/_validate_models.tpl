@@ -62,7 +62,9 @@
 {{- if and $kwargs.max_model_len (gt (int $model.contextTokens) (int $kwargs.max_model_len)) }}
 - {{ $place }}.contextTokens is {{ $model.contextTokens }}, over the engine's max_model_len of {{ $kwargs.max_model_len }}: lower the first, or leave it out.
 {{- end -}}
-{{- if contains "://" $model.tokenizer }}
+{{- if and (kindIs "map" ($model.engine.model_loading_config | default dict).model_source) (eq $model.tokenizer $model.engine.model_loading_config.model_id) }}
+- {{ $place }}.engine.model_loading_config.model_source is a bucket, which only the engine reads: name a folder, or an id of the hub, as {{ $place }}.tokenizer.
+{{- else if contains "://" $model.tokenizer }}
 - {{ $place }}.tokenizer would be {{ $model.tokenizer }}, which only the engine reads: name a folder, or an id of the hub, as {{ $place }}.tokenizer.
 {{- end -}}
 {{- $tensor := $kwargs.tensor_parallel_size | default 1 | int -}}

@@ -48,7 +48,7 @@ taken or left as a whole: a limit that somebody left out is meant to be none.
 {{- $loading := ($model.engine | default dict).model_loading_config | default dict -}}
 {{- $source := kindIs "string" $loading.model_source | ternary $loading.model_source "" -}}
 {{- $window := (($model.engine | default dict).engine_kwargs | default dict).max_model_len -}}
-{{- $_ := set $model "tokenizer" ($model.tokenizer | default $source | default $loading.model_id) -}}
+{{- $_ := set $model "tokenizer" ($model.tokenizer | default $source | default $loading.model_id | default "") -}}
 {{- $_ := set $model "contextTokens" ($model.contextTokens | default $window | default 8192) -}}
 {{- $_ := set $models $name $model -}}
 {{- end -}}
@@ -102,4 +102,22 @@ tenth of a second, and ten templates want them.
 {{/* "true" where the store is a folder, which has to be mounted. Takes the complete values. */}}
 {{- define "baton.hasIndex" -}}
 {{- if and (eq .pipeline.store.kind "lancedb") (not (contains "://" .pipeline.store.uri)) -}}true{{- end -}}
+{{- end -}}
+
+{{/* What the engine of a model loads from the hub; empty: nothing. */}}
+{{- define "baton.hubSource" -}}
+{{- $loading := .engine.model_loading_config | default dict -}}
+{{- $source := $loading.model_source | default $loading.model_id | default "" -}}
+{{- if and (kindIs "string" $source) (not (regexMatch "^(/|s3://|gs://|abfss?://)" $source)) -}}{{- $source -}}{{- end -}}
+{{- end -}}
+
+{{/* Everything that comes from the hub, as a JSON list. Takes the complete values. */}}
+{{- define "baton.hubModels" -}}
+{{- $found := .modelCache.preload.enabled | ternary .modelCache.preload.models list -}}
+{{- range .models -}}{{- $found = append $found (include "baton.hubSource" .) -}}{{- end -}}
+{{- $embedder := .pipeline.embedder -}}
+{{- if not (or (ne $embedder.kind "huggingface") $embedder.localFilesOnly (hasPrefix "/" $embedder.source)) -}}
+{{- $found = append $found $embedder.source -}}
+{{- end -}}
+{{- compact $found | uniq | sortAlpha | toJson -}}
 {{- end -}}

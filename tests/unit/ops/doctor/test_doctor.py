@@ -167,6 +167,14 @@ def test_a_group_that_does_not_fit(examine, changes, told):
     assert code == (0 if findings[0]["level"] == "warning" else 1)
 
 
+def test_without_an_autoscaler_a_group_has_its_replicas_for_good(examine):
+    counts = {"minReplicas": 1, "maxReplicas": 4}
+    fixed = {"autoscaling": {"enabled": False}}
+    code, findings = examine(workerGroups=group(**counts, replicas=3), **fixed)
+    assert (code, only(findings)) == (1, "fault worker group gpu: 1 nodes hold 2 of its pods, and it always wants 3")
+    assert examine(workerGroups=group(**counts, replicas=2), **fixed) == (0, [])
+
+
 def test_classes_that_are_missing(examine):
     findings = examine(workerGroups=group(runtimeClassName="nvidia", priorityClassName="high"))[1]
     assert {entry["text"].split(" names ")[0] for entry in findings} == {
@@ -218,8 +226,12 @@ def test_an_existing_claim(cluster, examine, hub):
     claim = {"spec": {"resources": {"requests": {"storage": "50Gi"}}}, "status": {"phase": "Bound"}}
     cluster.objects["/api/v1/namespaces/llm/persistentvolumeclaims/models"] = claim
     assert "the claim models has 54 GB" in only(examine(modelCache=cache)[1])
-    claim["status"]["capacity"] = {"storage": "500Gi"}
-    assert examine(modelCache=cache) == (0, [])
+    for enough in ("500Gi", "10Pi", "8E"):
+        cluster.objects["/api/v1/namespaces/llm/persistentvolumeclaims/models"] = {
+            **claim,
+            "status": {"phase": "Bound", "capacity": {"storage": enough}},
+        }
+        assert examine(modelCache=cache) == (0, [])
 
 
 def test_a_mounted_cache_counts_by_its_free_space_and_what_lies_in_it(examine, tmp_path, monkeypatch):
