@@ -33,17 +33,20 @@ class _Loader(yaml.SafeLoader):
         return super().construct_mapping(node, deep)
 
 
-def read_yaml(path: Path, places: Mapping[str, str]) -> dict[str, Any]:
+def read_yaml(path: Path, places: Mapping[str, str] | None = None) -> dict[str, Any]:
     """Return the file's mapping, with each ``{name}`` in its texts replaced by ``places[name]``.
 
-    Raises :class:`ConfigError` with one sentence.
+    Without ``places`` braces mean nothing. Raises :class:`ConfigError` with one sentence.
     """
     try:
         raw = yaml.load(path.read_text(encoding="utf-8"), _Loader)  # noqa: S506 - a SafeLoader
         if raw is None:
-            raise ConfigError(f"{path} is empty: copy config/local.yaml and change the copy.")
+            mend = ": copy config/local.yaml and change the copy" if places is not None else ""
+            raise ConfigError(f"{path} is empty{mend}.")
         if not isinstance(raw, dict):
             raise ConfigError(f"{path} must hold keys and their values at the top, not {_kind(raw)}.")
+        if places is None:
+            return raw
         return {key: _filled(value, places, str(key), path) for key, value in raw.items()}
     except OSError as error:
         raise ConfigError(f"{path} cannot be read: {error.strerror or type(error).__name__}.") from None
