@@ -18,6 +18,7 @@ _STATUS_SECONDS = 20.0
 #: How long the target may fail to answer before the runner gives up (the rollout stays where it is).
 _PATIENCE_SECONDS = 600.0
 _RENEW_SECONDS = 15.0
+_STALE_SECONDS = 1.0
 
 
 T = TypeVar("T")
@@ -111,7 +112,7 @@ class Runner:
                 self._target.write(snapshot, state)
                 return
             except Stale:
-                continue
+                self._clock.sleep(_STALE_SECONDS)
 
     def _look(self) -> State:
         """Read, settle what is open, judge, and write what follows; return the state that is stored then."""
@@ -133,7 +134,7 @@ class Runner:
                 self._tell(following)
                 return following
             except Stale:
-                continue
+                self._clock.sleep(_STALE_SECONDS)
 
     def _settle(self, snapshot: Snapshot, state: State) -> None:
         """Finish a change that was broken off. Raises :class:`Held` where somebody else changed the settings."""
