@@ -12,11 +12,12 @@ from app.ops.rollout.plan import Gauge, Judgement, Plan
 from app.ops.rollout.state import State
 from app.ops.top.window import Window
 
-REQUESTS = "ray_baton_variant_requests_total"
-LATENCY = "ray_baton_variant_milliseconds"
-FIRST_TOKEN = "ray_baton_variant_time_to_first_token_milliseconds"  # noqa: S105 - a metric's name
-GROUNDING = "ray_baton_variant_grounding"
-ALL_REQUESTS = "ray_baton_requests_total"
+REQUESTS = "ray_baton_requests_total"
+LATENCY = "ray_baton_request_milliseconds"
+FIRST_TOKEN = "ray_baton_time_to_first_token_milliseconds"  # noqa: S105 - a metric's name
+GROUNDING = "ray_baton_grounding"
+#: A request that failed at once was not fast.
+ANSWERED = "answered"
 
 #: Outcomes that count against the service, and those that are the caller's or the guardrail's doing.
 HURT = ("failed", "timeout", "shed")
@@ -26,10 +27,10 @@ BUDGET = 0.005
 #: An answer is carried by its passages from this share on.
 GROUNDED = "0.5"
 
-_HISTOGRAMS: Mapping[Gauge, tuple[str, float]] = {
-    "latencyP95": (LATENCY, 0.95),
-    "latencyP99": (LATENCY, 0.99),
-    "timeToFirstTokenP95": (FIRST_TOKEN, 0.95),
+_HISTOGRAMS: Mapping[Gauge, tuple[str, float, Mapping[str, str]]] = {
+    "latencyP95": (LATENCY, 0.95, {"outcome": ANSWERED}),
+    "latencyP99": (LATENCY, 0.99, {"outcome": ANSWERED}),
+    "timeToFirstTokenP95": (FIRST_TOKEN, 0.95, {}),
 }
 
 
@@ -124,17 +125,17 @@ def query(judgement: Judgement, scope: Scope, selector: str) -> str:
     gauge = judgement.gate
     assert gauge is not None
     if gauge in _HISTOGRAMS:
-        histogram, share = _HISTOGRAMS[gauge]
-        return f"histogram_quantile({share}, sum by (le) ({_rate(f'{histogram}_bucket', scope, selector)}))"
+        histogram, share, labels = _HISTOGRAMS[gauge]
+        more = [f'{name}="{value}"' for name, value in labels.items()]
+        return f"histogram_quantile({share}, sum by (le) ({_rate(f'{histogram}_bucket', scope, selector, *more)}))"
     if gauge == "grounded":
         low = _rate(f"{GROUNDING}_bucket", scope, selector, f'le="{GROUNDED}"')
         return f"1 - sum({low}) / sum({_rate(f'{GROUNDING}_count', scope, selector)})"
-    whole = gauge == "sloBurn"
-    name, whose = (ALL_REQUESTS, Scope("", "", scope.window_seconds)) if whole else (REQUESTS, scope)
-    bad = _rate(name, whose, selector, f'outcome=~"{"|".join(HURT)}"')
-    all_of_them = _rate(name, whose, selector, f'outcome!~"{"|".join(LEFT_OUT)}"')
-    ratio = f"(sum({bad}) or vector(0)) / sum({all_of_them})"
-    return f"({ratio}) / {BUDGET}" if whole else ratio
+    whose = Scope("", "", scope.window_seconds) if gauge == "sloBurn" else scope
+    bad = _rate(REQUESTS, whose, selector, f'outcome=~"{"|".join(HURT)}"')
+    every = _rate(REQUESTS, whose, selector, f'outcome!~"{"|".join(LEFT_OUT)}"')
+    ratio = f"(sum({bad}) or 0 * sum({every})) / sum({every})"
+    return f"({ratio}) / {BUDGET}" if gauge == "sloBurn" else ratio
 
 
 def count_query(scope: Scope, selector: str) -> str:
@@ -147,7 +148,8 @@ def _rate(metric: str, scope: Scope, selector: str, *more: str) -> str:
 
 
 def _selected(metric: str, scope: Scope, selector: str, *more: str) -> str:
-    own = [f'profile="{scope.profile}"', f'variant="{scope.variant}"'] if scope.variant else []
+    # Requests without a profile are no questions: lists, documents, embeddings.
+    own = [f'profile="{scope.profile}"', f'variant="{scope.variant}"'] if scope.variant else ['profile!=""']
     return f"{metric}{{{','.join(part for part in (selector, *own, *more) if part)}}}"
 
 
@@ -155,16 +157,17 @@ def measured(window: Window, gauge: Gauge, scope: Scope) -> float | None:
     """Return a built-in number from two readings of a metrics page."""
     labels = {"profile": scope.profile, "variant": scope.variant}
     if gauge in _HISTOGRAMS:
-        histogram, share = _HISTOGRAMS[gauge]
-        return window.quantile(share, histogram, **labels)
+        histogram, share, more = _HISTOGRAMS[gauge]
+        return window.quantile(share, histogram, **labels, **more)
     if gauge == "grounded":
         every = window.increase(f"{GROUNDING}_count", **labels)
         low = window.increase(f"{GROUNDING}_bucket", le=GROUNDED, **labels)
         return 1 - low / every if every else None
-    name, whose = (ALL_REQUESTS, {}) if gauge == "sloBurn" else (REQUESTS, labels)
-    outcomes = [outcome for outcome in window.values("outcome", name) if outcome not in LEFT_OUT]
-    every = sum(window.increase(name, outcome=outcome, **whose) for outcome in outcomes)
-    bad = sum(window.increase(name, outcome=outcome, **whose) for outcome in HURT)
+    profiles = [name for name in window.values("profile", REQUESTS) if name]
+    whose = [{"profile": name} for name in profiles] if gauge == "sloBurn" else [labels]
+    outcomes = [outcome for outcome in window.values("outcome", REQUESTS) if outcome not in LEFT_OUT]
+    counts = {name: sum(window.increase(REQUESTS, outcome=name, **one) for one in whose) for name in outcomes}
+    bad, every = sum(counts.get(name, 0) for name in HURT), sum(counts.values())
     if not every:
         return None
     return bad / every / BUDGET if gauge == "sloBurn" else bad / every

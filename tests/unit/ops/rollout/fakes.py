@@ -1,4 +1,4 @@
-"""A world for rollouts: a clock that jumps, numbers that are set by hand, a target in memory that may crash a runner."""
+"""A world for rollouts: a clock that jumps, numbers set by hand, a target in memory that may crash its runner."""
 
 from contextlib import contextmanager
 
@@ -88,8 +88,7 @@ class World:
         self.asked.append((judgement.title, scope))
         if self.down:
             raise Unreachable("Prometheus does not answer")
-        found = self.values.get((judgement.title, scope.variant), self.values.get(judgement.title))
-        return found
+        return self.values.get((judgement.title, scope.variant), self.values.get(judgement.title))
 
     def requests(self, scope):
         if self.down:

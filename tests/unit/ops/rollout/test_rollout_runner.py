@@ -261,7 +261,7 @@ def test_an_event_that_cannot_be_made_stops_nothing():
 @pytest.mark.parametrize("weights", [{"old": 0.0, "new": 0.0}, {"old": 0.0, "new": 1.0}])
 def test_weights_that_leave_nothing_to_move_are_refused(weights):
     world = World(weights=weights)
-    with pytest.raises(ConfigError, match="weight 0|no traffic"):
+    with pytest.raises(ConfigError, match=r"weight 0|no traffic"):
         world.run()
 
 
