@@ -16,6 +16,7 @@ from app.config.chart.objects import (
     FaultToleranceValues,
     GatewayValues,
     NetworkPolicyValues,
+    RolloutValues,
     TestValues,
     UpgradeValues,
 )
@@ -106,6 +107,8 @@ class ChartValues(Config):
     """How a cluster is replaced."""
     doctor: DoctorValues = DoctorValues()
     """A check before the install."""
+    rollout: RolloutValues = RolloutValues()
+    """A canary's way to all the traffic."""
     test: TestValues = TestValues()
     """What `helm test` asks."""
     observability: ObservabilityValues = ObservabilityValues()

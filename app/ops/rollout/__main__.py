@@ -12,6 +12,7 @@ from contextlib import closing
 from pathlib import Path
 from types import FrameType
 
+from app.config.rollout import Plan, parse_plan
 from app.config.yaml_file import read_yaml
 from app.errors import BatonError, ConfigError
 from app.ops.kube_client import api_client
@@ -19,7 +20,6 @@ from app.ops.rollout import gpus
 from app.ops.rollout.local import LocalTarget
 from app.ops.rollout.machine import stages
 from app.ops.rollout.options import parser
-from app.ops.rollout.plan import Plan, parse_plan
 from app.ops.rollout.prometheus import Prometheus
 from app.ops.rollout.rayservice import KubernetesTarget, serve_config
 from app.ops.rollout.report import dry_run, history, values

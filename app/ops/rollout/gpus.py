@@ -6,9 +6,9 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from app.config.rollout import Plan
 from app.errors import ConfigError
 from app.ops.doctor.nodes import quantity
-from app.ops.rollout.plan import Plan
 from app.ops.rollout.rayservice import KubernetesTarget, Object, serve_config
 from app.ops.rollout.state import Options
 from app.ops.rollout.target import application, settings_of

@@ -13,8 +13,8 @@ from typing import Any
 
 import httpx
 
+from app.config.rollout import Plan
 from app.errors import ConfigError, StageUnavailable
-from app.ops.rollout.plan import Plan
 from app.ops.rollout.state import Entry, State
 from app.ops.rollout.target import Held, Snapshot, Stale, ailing, concerned, put_settings, settings_of
 

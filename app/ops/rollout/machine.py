@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from app.ops.rollout.plan import Plan
+from app.config.rollout import Plan
 from app.ops.rollout.state import Options, Reason, Settings, State
 
 Result = Literal["good", "bad", "undecided", "unreachable"]

@@ -6,8 +6,8 @@ import math
 
 import httpx
 
+from app.config.rollout import Judgement
 from app.errors import bounded
-from app.ops.rollout.plan import Judgement
 from app.ops.rollout.signals import Scope, Unreachable, count_query, query
 
 _TIMEOUT_SECONDS = 10.0

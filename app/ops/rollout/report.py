@@ -7,8 +7,8 @@ from datetime import datetime
 
 import yaml
 
+from app.config.rollout import Gate, Judgement, Plan
 from app.ops.rollout.machine import Stage
-from app.ops.rollout.plan import Gate, Judgement, Plan
 from app.ops.rollout.signals import Scope, Signals, Unreachable, count_query, query
 from app.ops.rollout.state import Settings, State
 

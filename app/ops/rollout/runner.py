@@ -6,9 +6,9 @@ import uuid
 from collections.abc import Callable
 from typing import ParamSpec, Protocol, TypeVar
 
+from app.config.rollout import Plan
 from app.errors import ConfigError, StageUnavailable
 from app.ops.rollout.machine import Seen, advance, begin, rolled_back, stages
-from app.ops.rollout.plan import Plan
 from app.ops.rollout.signals import Signals, conditions, judge
 from app.ops.rollout.state import Settings, State
 from app.ops.rollout.target import Held, Snapshot, Stale, Target

@@ -7,7 +7,7 @@ from collections import deque
 
 import httpx
 
-from app.ops.rollout.plan import Judgement
+from app.config.rollout import Judgement
 from app.ops.rollout.signals import Scope, Unreachable, counted, measured
 from app.ops.top.window import Reading, Window
 

@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
+from app.config.rollout import Gauge, Judgement, Plan
 from app.ops.rollout.machine import Verdict
-from app.ops.rollout.plan import Gauge, Judgement, Plan
 from app.ops.rollout.state import State
 from app.ops.top.window import Window
 

@@ -7,8 +7,8 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
+from app.config.rollout import Plan
 from app.errors import BatonError, ConfigError, bounded
-from app.ops.rollout.plan import Plan
 from app.ops.rollout.state import Entry, Options, Settings, State
 
 #: The deployments whose keys a rollout owns.

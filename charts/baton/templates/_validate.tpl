@@ -6,7 +6,7 @@ What a schema cannot say: values that do not fit together end the render with se
 {{- $root := . -}}
 {{- $values := include "baton.values" . | fromJson -}}
 {{- $text := include "baton.check.cluster" . -}}
-{{- range $check := list "names" "options" "models" "profiles" "capacity" "groups" "index" "modelCache" "upgrade" "redis" "environment" "observing" "gateway" -}}
+{{- range $check := list "names" "options" "models" "profiles" "capacity" "groups" "index" "modelCache" "upgrade" "redis" "rollout" "environment" "observing" "gateway" -}}
 {{- $text = print $text (include (printf "baton.check.%s" $check) (list $root $values)) -}}
 {{- end -}}
 {{- with trim $text -}}
@@ -80,6 +80,23 @@ What a schema cannot say: values that do not fit together end the render with se
 {{- if hasKey $env $name }}
 - {{ $place }}.{{ $name }}: KubeRay refuses it, and clusters that share one name space restore each other's actors: use gcsFaultTolerance.
 {{- end -}}
+{{- end -}}
+{{- end -}}
+{{- end -}}
+
+{{- define "baton.check.rollout" -}}
+{{- $values := index . 1 -}}{{- $rollout := $values.rollout -}}
+{{- if $rollout.enabled -}}
+{{- if not $rollout.plan }}
+- rollout.enabled needs rollout.plan: from which variant to which, in what steps, judged by what.
+{{- else if $rollout.plan.blueGreen }}
+- rollout.plan.blueGreen: the Job may not count the cluster's GPUs. Run it yourself, `python -m app.ops.rollout blue-green`.
+{{- end -}}
+{{- if not $rollout.prometheusUrl }}
+- rollout.enabled needs rollout.prometheusUrl, the address of the Prometheus that scrapes the release.
+{{- end -}}
+{{- if and $values.networkPolicy.egress (not $values.networkPolicy.egressTo) }}
+- networkPolicy.egress cuts the rollout's Job off the Kubernetes API and Prometheus: allow them in networkPolicy.egressTo.
 {{- end -}}
 {{- end -}}
 {{- end -}}

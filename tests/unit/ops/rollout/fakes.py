@@ -2,7 +2,7 @@
 
 from contextlib import contextmanager
 
-from app.ops.rollout.plan import parse_plan
+from app.config.rollout import parse_plan
 from app.ops.rollout.runner import Runner
 from app.ops.rollout.signals import Unreachable
 from app.ops.rollout.state import Settings

@@ -5,7 +5,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 import promql_parser
 import pytest
 
-from app.ops.rollout.plan import Gate, Gauge, Judgement
+from app.config.rollout import Gate, Gauge, Judgement
 from app.ops.rollout.prometheus import Prometheus
 from app.ops.rollout.scrape import Scrape
 from app.ops.rollout.signals import BUDGET, HURT, Scope, Unreachable, count_query, query
