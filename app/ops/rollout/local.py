@@ -26,8 +26,11 @@ _KEPT = ("proxy_location", "http_options")
 class LocalTarget:
     """What ``make run`` started. ``folder``: where the record lies; ``url``: of the dashboard."""
 
+    atomic = False
+
     def __init__(self, url: str, folder: Path) -> None:
         self._applications = f"{url.rstrip('/')}/api/serve/applications/"
+        self._verify = url.startswith("https:")  # certificates take long to load
         self._file = folder / "rollout.json"
         self._lock = folder / "rollout.lock"
 
@@ -64,7 +67,7 @@ class LocalTarget:
         config = snapshot.token
         put_settings(config, state, state.now)
         try:
-            answer = httpx.put(self._applications, json=config, timeout=_TIMEOUT_SECONDS)
+            answer = httpx.put(self._applications, json=config, timeout=_TIMEOUT_SECONDS, verify=self._verify)
         except httpx.HTTPError as error:
             raise StageUnavailable(f"Serve did not take the weights ({type(error).__name__}).") from None
         if answer.status_code != 200:
@@ -98,7 +101,7 @@ class LocalTarget:
     def _serve(self) -> tuple[dict[str, Any], dict[str, Any]]:
         """Return the configuration as it was deployed, and the status of the applications."""
         try:
-            answer = httpx.get(self._applications, timeout=_TIMEOUT_SECONDS)
+            answer = httpx.get(self._applications, timeout=_TIMEOUT_SECONDS, verify=self._verify)
             answer.raise_for_status()
             body = answer.json()
         except (httpx.HTTPError, httpx.InvalidURL, ValueError) as error:

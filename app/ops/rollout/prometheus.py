@@ -23,7 +23,8 @@ class Prometheus:
         self._url = url.rstrip("/")
         self._selector = selector
         headers = {"Authorization": f"Bearer {token}"} if token else {}
-        self._client = httpx.Client(timeout=_TIMEOUT_SECONDS, headers=headers)
+        # Certificates take long to load, so they are loaded for https only (always checked there).
+        self._client = httpx.Client(timeout=_TIMEOUT_SECONDS, headers=headers, verify=url.startswith("https:"))
 
     def close(self) -> None:
         """Close connections."""

@@ -30,6 +30,8 @@ _WARNINGS = frozenset({"CanaryHeld", "CanaryRolledBack", "CanaryAborted"})
 class KubernetesTarget:
     """One RayService, through the Kubernetes API. ``api``: an ``ApiClient``."""
 
+    atomic = True
+
     def __init__(self, api: Any, namespace: str, name: str, sleep: Callable[[float], None] = time.sleep) -> None:
         self._api = api
         self._namespace = namespace

@@ -47,6 +47,8 @@ class Runner:
         self._clock = clock
         self._say = say
         self._announced = 0
+        #: Whether a write may have been broken off, by this runner or the one before it.
+        self._unsure = True
 
     def run(self, *, again: bool = False, in_place: bool = False, sizes: tuple[int, int] = (0, 0)) -> State:
         """Run it, or go on with it; return how it ended. ``again``: begin a plan anew that ended.
@@ -134,15 +136,17 @@ class Runner:
                 self._tell(following)
                 return following
             except Stale:
+                self._unsure = True
                 self._clock.sleep(_STALE_SECONDS)
 
     def _settle(self, snapshot: Snapshot, state: State) -> None:
         """Finish a change that was broken off. Raises :class:`Held` where somebody else changed the settings."""
+        unsure, self._unsure = self._unsure and not self._target.atomic, False
         if snapshot.settings.equals(state.now):
             return
-        if state.over and not snapshot.settings.equals(state.before):
+        if state.over and not (unsure and snapshot.settings.equals(state.before)):
             return  # what was changed since then is nobody's business here
-        if not snapshot.settings.equals(state.before):
+        if not unsure or not snapshot.settings.equals(state.before):
             raise Held(
                 f"Somebody else changed what the rollout {state.name} moves: there is {_told(snapshot.settings)}, and "
                 f"it had set {_told(state.now)}. Nothing is changed any more. Put that back and run this again to go "

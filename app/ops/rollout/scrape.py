@@ -25,7 +25,7 @@ class Scrape:
 
     def __init__(self, url: str, *, since_start: bool = False) -> None:
         self._url = url
-        self._client = httpx.Client(timeout=_TIMEOUT_SECONDS)
+        self._client = httpx.Client(timeout=_TIMEOUT_SECONDS, verify=url.startswith("https:"))
         self._since_start = since_start
         self._readings: deque[Reading] = deque()
 

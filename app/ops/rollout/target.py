@@ -40,6 +40,11 @@ class Snapshot:
 class Target(Protocol):
     """Where settings and state are kept. Every method raises StageUnavailable where it does not answer."""
 
+    @property
+    def atomic(self) -> bool:
+        """Whether record and settings change together, so that there is never one without the other."""
+        ...
+
     def lock(self) -> AbstractContextManager[None]:
         """Keep other runners away within the block. Raises :class:`Held` where there is one."""
         ...

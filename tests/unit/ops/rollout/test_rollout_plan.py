@@ -1,8 +1,16 @@
 """Plans that do not hold together are refused with what to change."""
 
-import pytest
+import re
 
+import promql_parser
+import pytest
+import yaml
+
+from app.config.local import ROOT
+from app.config.rollout import parse_plan
+from app.config.yaml_file import read_yaml
 from app.errors import ConfigError
+from app.ops.rollout.signals import Scope, query
 from tests.unit.ops.rollout.fakes import blue_green, plan
 
 GATE = {"gate": "errors", "bound": 0.1}
@@ -36,3 +44,12 @@ def test_a_wrong_plan_is_refused(wrong):
 def test_a_plan_is_known_by_all_of_it():
     assert plan().digest == plan().digest
     assert len({plan().digest, plan(holdSeconds=1).digest, blue_green().digest}) == 3
+
+
+def test_the_plans_that_are_shown_are_plans():
+    shown = re.findall(r"^```yaml\n(name: .*?)^```", (ROOT / "docs" / "rollout.md").read_text(), re.M | re.S)
+    plans = [parse_plan(yaml.safe_load(text), "docs/rollout.md:") for text in shown]
+    assert [bool(found.blue_green) for found in plans] == [False, True]
+    assert parse_plan(read_yaml(ROOT / "config" / "rollout.yaml"), "config/rollout.yaml:").profile == "plain"
+    for judgement in (*plans[0].gates, *plans[0].pause_while):
+        promql_parser.parse(query(judgement, Scope("plain", "candidate", 300), 'namespace="ns"'))

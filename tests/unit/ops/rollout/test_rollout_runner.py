@@ -205,6 +205,20 @@ def test_somebody_elses_change_stops_it():
     assert world.state.phase == "running"
 
 
+@pytest.mark.parametrize("atomic", [True, False])
+def test_an_upgrade_that_puts_the_first_weights_back_stops_it(atomic):
+    world = World(atomic=atomic)
+
+    def change():
+        world.settings = Settings(weights={"old": 1.0, "new": 0.0})
+        world.version += 1
+
+    world.at(30, change)
+    with pytest.raises(Held, match="Somebody else"):
+        world.run()
+    assert world.settings.weights == {"old": 1.0, "new": 0.0}
+
+
 def test_a_change_that_touches_nothing_of_ours_does_not_matter():
     class Busy(World):
         tries = 0
