@@ -16,7 +16,7 @@ import httpx
 from app.config.rollout import Plan
 from app.errors import ConfigError, StageUnavailable
 from app.ops.rollout.state import Entry, State
-from app.ops.rollout.target import Held, Snapshot, Stale, ailing, concerned, put_settings, settings_of
+from app.ops.rollout.target import Held, Snapshot, Stale, ailing, put_settings, settings_of
 
 _TIMEOUT_SECONDS = 60.0
 _TAKES_SECONDS = 30.0
@@ -37,7 +37,7 @@ class LocalTarget:
     def read(self, plan: Plan | State) -> Snapshot:
         """Return what is in force. Raises ConfigError, StageUnavailable."""
         config, statuses = self._serve()
-        found = ailing(statuses, concerned(config, plan), "deployments")
+        found = ailing(config, plan, statuses, "deployments")
         return Snapshot(settings_of(config, plan), self.state(), found, config)
 
     def state(self) -> State | None:

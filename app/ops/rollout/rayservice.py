@@ -16,7 +16,7 @@ import yaml
 from app.config.rollout import Plan
 from app.errors import ConfigError, StageUnavailable
 from app.ops.rollout.state import Entry, State
-from app.ops.rollout.target import Held, Snapshot, Stale, ailing, concerned, put_settings, settings_of
+from app.ops.rollout.target import Held, Snapshot, Stale, ailing, put_settings, settings_of
 
 Object = dict[str, Any]
 
@@ -47,12 +47,11 @@ class KubernetesTarget:
         service = self.ray_service()
         config = serve_config(service)
         status = (service.get("status") or {}).get("activeServiceStatus") or {}
-        wanted = concerned(config, plan)
         statuses = status.get("applicationStatuses") or {}
         return Snapshot(
             settings_of(config, plan),
             _state(service),
-            ailing(statuses, wanted, "serveDeploymentStatuses"),
+            ailing(config, plan, statuses, "serveDeploymentStatuses"),
             service,
         )
 

@@ -86,24 +86,33 @@ def put_settings(config: Mapping[str, Any], plan: Plan | State, settings: Settin
             deployment["autoscaling_config"] = {**kept, **options}
 
 
-def concerned(config: Mapping[str, Any], plan: Plan | State) -> list[str]:
+def _concerned(config: Mapping[str, Any], plan: Plan | State) -> list[str]:
     """Return the applications that have to run: the pipeline, the canary's model, and both of blue and green."""
     found = [_PIPELINE, *_applications(plan)]
     live = _deployment(config, _PIPELINE, _GATEWAY).get("user_config") or {}
-    profile = (live.get("profiles") or {}).get(plan.profile) or {}
-    model = _variant(config, plan, plan.canary).get("model") or profile.get("model")
+    variant = _variant(config, plan, plan.canary)
+    profile = (live.get("profiles") or {}).get(variant.get("profile") or plan.profile) or {}
+    # What follows a colon is an adapter of the model.
+    model = str(variant.get("model") or profile.get("model")).partition(":")[0]
     served = (application(config, _PIPELINE).get("args") or {}).get("models") or {}
     if model in served:
         found.append(served[model]["application"])
     return list(dict.fromkeys(found))
 
 
-def ailing(statuses: Mapping[str, Mapping[str, Any]], wanted: list[str], deployments: str) -> dict[str, str]:
-    """Return what is not running, by application; ``deployments`` is the key that Ray or KubeRay keeps them under."""
+def ailing(
+    config: Mapping[str, Any], plan: Plan | State, statuses: Mapping[str, Mapping[str, Any]], deployments: str
+) -> dict[str, str]:
+    """Return what is not running, by application; ``deployments`` is the key that Ray or KubeRay keeps them under.
+
+    Replicas count where the rollout sets them; elsewhere they may come and go with the load.
+    """
     found = {}
-    for name in wanted:
+    pinned = _applications(plan)
+    for name in _concerned(config, plan):
         status = statuses.get(name) or {}
-        states = [str(part.get("status")) for part in (status.get(deployments) or {}).values()]
+        parts = (status.get(deployments) or {}).values() if name in pinned else ()
+        states = [str(part.get("status")) for part in parts]
         whole = str(status.get("status") or "not there")
         if whole != "RUNNING":
             found[name] = whole.lower()

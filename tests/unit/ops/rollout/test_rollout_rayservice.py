@@ -78,7 +78,7 @@ def test_a_fixed_number_of_replicas_stays_one(target, kube):
     [
         (running("pipeline", "model-a", "model-b"), {}),
         (running("pipeline", "model-a", model_b=("DEPLOYING", "UPDATING")), {"model-b": "deploying"}),
-        (running("pipeline", "model-a", model_b=("RUNNING", "UPSCALING")), {"model-b": "upscaling"}),
+        (running("pipeline", "model-a", model_b=("RUNNING", "UPSCALING")), {}),
         (running("pipeline", "model-b", model_a=("DEPLOY_FAILED", "UNHEALTHY")), {}),
         (running("model-b"), {"pipeline": "not there"}),
     ],
@@ -86,6 +86,12 @@ def test_a_fixed_number_of_replicas_stays_one(target, kube):
 def test_what_does_not_run_is_told(target, kube, statuses, told):
     kube.service["status"]["activeServiceStatus"]["applicationStatuses"] = statuses
     assert target.read(plan()).applications == told
+
+
+def test_replicas_that_the_rollout_sets_are_waited_for(target, kube):
+    statuses = running("pipeline", "model-a", model_b=("RUNNING", "UPSCALING"))
+    kube.service["status"]["activeServiceStatus"]["applicationStatuses"] = statuses
+    assert target.read(blue_green()).applications == {"model-b": "upscaling"}
 
 
 def test_plans_that_do_not_fit_are_refused_with_what_is_there(target, kube):
