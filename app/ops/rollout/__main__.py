@@ -117,6 +117,8 @@ def _check_command(plan: Plan, options: argparse.Namespace) -> None:
         raise ConfigError("blue-green knows releases on Kubernetes only: leave --local out.")
     if options.prometheus_url is None and not options.local:
         raise ConfigError("--prometheus-url is missing: the address of the Prometheus that scrapes the release.")
+    if options.prometheus_url is not None and not options.prometheus_url.startswith(("http://", "https://")):
+        raise ConfigError("--prometheus-url must begin with http:// or https://.")
     own = plan.own_queries()
     if options.prometheus_url is None and own:
         raise ConfigError(f"{own[0]} is a query, which only a Prometheus answers: name one with --prometheus-url.")

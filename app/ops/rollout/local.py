@@ -110,6 +110,9 @@ class LocalTarget:
                 "the port of its dashboard with --dashboard-port."
             ) from None
         statuses: dict[str, Any] = body.get("applications") or {}
+        unknown = [name for name, found in statuses.items() if not _known(found)]
+        if unknown:  # sent without it, an application would be removed
+            raise StageUnavailable(f"Serve does not tell the configuration of {', '.join(unknown)} at present.")
         configs = [found["deployed_app_config"] for found in statuses.values() if found.get("deployed_app_config")]
         config = {key: body[key] for key in _KEPT if body.get(key) is not None}
         logging = next((found["logging_config"] for found in configs if found.get("logging_config")), None)
@@ -124,3 +127,7 @@ class LocalTarget:
             if time.monotonic() > end:
                 raise StageUnavailable("Serve took the weights and does not show them.")
             time.sleep(0.2)
+
+
+def _known(application: dict[str, Any]) -> bool:
+    return bool(application.get("deployed_app_config")) or application.get("status") == "DELETING"

@@ -41,12 +41,13 @@ class Prometheus:
     def _ask(self, text: str) -> float | None:
         try:
             answer = self._client.post(f"{self._url}/api/v1/query", data={"query": text})
+        except (httpx.HTTPError, httpx.InvalidURL) as error:
+            raise Unreachable(f"{self._url} does not answer ({type(error).__name__})") from None
+        try:
             body = answer.json()
             if body["status"] != "success":
                 raise Unreachable(f"Prometheus refuses the query: {str(body.get('error', answer.status_code))[:200]}")
             return _number(body["data"])
-        except (httpx.HTTPError, httpx.InvalidURL) as error:
-            raise Unreachable(f"{self._url} does not answer ({type(error).__name__})") from None
         except (ValueError, KeyError, TypeError, IndexError):
             raise Unreachable(
                 f"{self._url} does not answer like a Prometheus (status {answer.status_code}, {bounded(answer.text)})"

@@ -115,6 +115,7 @@ def test_nothing_is_known_before_the_first_rollout(kube, capsys):
     ("arguments", "told"),
     [
         (["run", *RELEASE], "--prometheus-url is missing"),
+        (["run", *RELEASE, "--prometheus-url", "p:9090"], "must begin with http:// or https://"),
         (["blue-green", *RELEASE, "--prometheus-url", "http://p"], "is run by `run`"),
     ],
 )
@@ -252,6 +253,20 @@ def test_what_only_a_prometheus_tells_needs_one(local, write, capsys):
     assert "own is a query, which only a Prometheus answers" in capsys.readouterr().err
     assert main(["blue-green", "--plan", write(blueGreen=BLUE_GREEN), *local.options]) == 2
     assert "knows releases on Kubernetes only" in capsys.readouterr().err
+
+
+def test_an_application_that_serve_tells_nothing_of_is_not_removed(local, numbers, write, quick):
+    whole = local.body
+
+    def forgetful():
+        found = whole()
+        del found["applications"]["model-b"]["deployed_app_config"]
+        return found
+
+    local.body = forgetful
+    quick.script = [lambda: setattr(local, "body", whole)]
+    assert local_run(local, write(), numbers) == 0
+    assert {len(found["applications"]) for found in local.puts} == {3}
 
 
 def test_no_pipeline_is_said(numbers, write, quick, tmp_path, capsys):
