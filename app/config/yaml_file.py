@@ -33,20 +33,24 @@ class _Loader(yaml.SafeLoader):
         return super().construct_mapping(node, deep)
 
 
-def read_yaml(path: Path, places: Mapping[str, str] | None = None) -> dict[str, Any]:
+def read_yaml(
+    path: Path,
+    places: Mapping[str, str],
+    *,
+    start: str = "copy config/local.yaml and change the copy",
+    echo: bool = True,
+) -> dict[str, Any]:
     """Return the file's mapping, with each ``{name}`` in its texts replaced by ``places[name]``.
 
-    Without ``places`` braces mean nothing. Raises :class:`ConfigError` with one sentence.
+    ``start`` says how to begin where the file is empty; ``echo`` false quotes no value, which may be a secret.
+    Raises :class:`ConfigError` with one sentence.
     """
     try:
         raw = yaml.load(path.read_text(encoding="utf-8"), _Loader)  # noqa: S506 - a SafeLoader
         if raw is None:
-            mend = ": copy config/local.yaml and change the copy" if places is not None else ""
-            raise ConfigError(f"{path} is empty{mend}.")
+            raise ConfigError(f"{path} is empty: {start}.")
         if not isinstance(raw, dict):
-            raise ConfigError(f"{path} must hold keys and their values at the top, not {_kind(raw)}.")
-        if places is None:
-            return raw
+            raise ConfigError(f"{path} must hold keys and their values at the top, not {_kind(raw, echo)}.")
         return {key: _filled(value, places, str(key), path) for key, value in raw.items()}
     except OSError as error:
         raise ConfigError(f"{path} cannot be read: {error.strerror or type(error).__name__}.") from None
@@ -58,8 +62,10 @@ def read_yaml(path: Path, places: Mapping[str, str] | None = None) -> dict[str, 
         raise ConfigError(f"{path} cannot be read: an alias refers to itself, or it is nested too deeply") from None
 
 
-def _kind(value: Any) -> str:
-    return "a list" if isinstance(value, list) else f"the one value {bounded(value)}"
+def _kind(value: Any, echo: bool) -> str:
+    if isinstance(value, list):
+        return "a list"
+    return f"the one value {bounded(value)}" if echo else "one value"
 
 
 def _fault(error: yaml.YAMLError) -> str:

@@ -12,7 +12,7 @@ from contextlib import closing
 from pathlib import Path
 from types import FrameType
 
-from app.config.rollout import Plan, parse_plan
+from app.config.rollout import PLACEHOLDERS, Plan, parse_plan
 from app.config.yaml_file import read_yaml
 from app.errors import BatonError, ConfigError
 from app.ops.kube_client import api_client
@@ -106,7 +106,9 @@ def _run(target: AnyTarget, options: argparse.Namespace) -> int:
 
 def read_plan(path: Path) -> Plan:
     """Return the plan of a YAML file. Raises ConfigError."""
-    return parse_plan(read_yaml(path), f"{path}:")
+    # They are filled in at each look; here they stand for themselves, and others are refused.
+    places = {name: f"{{{name}}}" for name in PLACEHOLDERS}
+    return parse_plan(read_yaml(path, places, start="copy config/rollout.yaml and change the copy"), f"{path}:")
 
 
 def _check_command(plan: Plan, options: argparse.Namespace) -> None:

@@ -130,7 +130,7 @@ def test_bad_plans_and_places_are_bad_input(kube, tmp_path, numbers, capsys):
     assert run("run", str(tmp_path / "plan.yaml"), numbers) == 2
     (tmp_path / "plan.yaml").write_text("")
     assert run("run", str(tmp_path / "plan.yaml"), numbers) == 2
-    assert "is empty." in capsys.readouterr().err
+    assert "is empty: copy config/rollout.yaml" in capsys.readouterr().err
 
 
 # --- blue and green ---------------------------------------------------------------------------------------------------
