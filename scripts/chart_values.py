@@ -37,7 +37,7 @@ _EXAMPLES = {
 #   stable: current
 #   canary: candidate
 #   steps: [{share: 5, seconds: 600}, {share: 25, seconds: 1800}, {share: 50, seconds: 1800}]
-#   gates: [{gate: errors, bound: 0.02}, {gate: latencyP95, bound: 1.2, relative: true}]
+#   gates: [{gate: errors, bound: 0.02}, {gate: latencyP95, bound: 1.5, relative: true}]
 """,
     "collections": """\
 # collections:

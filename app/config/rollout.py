@@ -80,7 +80,8 @@ class Gate(Judgement):
     relative: bool = False
     """Whether the bound is a multiple of the stable variant's number. Decides nothing at a share of 100."""
     min_requests: Count = 20
-    """Requests that the canary must have had within the window before the gate decides."""
+    """Requests that the canary must have had within the window before the gate decides; where it is relative, the
+    stable variant too."""
     failures: Count = 1
     """How often in a row it has to be broken before the rollout goes back."""
 

@@ -34,7 +34,7 @@ PLAN = {
 }
 SHORT = {"temperature": 0, "maxTokens": 2}
 #: The made fault: answers that take many times as long.
-SLOW = {"nCandidates": 4, "sampling": {"temperature": 0.7, "maxTokens": 64}}
+SLOW = {"nCandidates": 4, "sampling": {"temperature": 0.7, "maxTokens": 128}}
 
 
 def routed(**candidate):
@@ -60,7 +60,7 @@ class Callers:
         self._threads = [threading.Thread(target=self._go) for _ in range(2)]
 
     def _go(self):
-        body = {"model": "plain", "messages": [{"role": "user", "content": "Say hello."}]}
+        body = {"model": "plain", "messages": [{"role": "user", "content": "Tell a long story."}]}
         with httpx.Client(base_url=self.baton.base, timeout=120) as client:
             while not self._stop.wait(0.2):
                 answer = client.post("/v1/chat/completions", json=body)

@@ -16,7 +16,7 @@ __all__ = ["prometheus"]  # the fixture
 URL = "http://prometheus-operated.monitoring:9090"
 ROLLOUT = 900
 #: Answers that take many times as long: the made fault.
-SLOW = {"nCandidates": 4, "sampling": {"temperature": 0.7, "maxTokens": 64}}
+SLOW = {"nCandidates": 4, "sampling": {"temperature": 0.7, "maxTokens": 128}}
 SHORT = {"sampling": {"temperature": 0, "maxTokens": 2}}
 
 
@@ -44,7 +44,7 @@ def values(wanted=None, **candidate):
 
 
 def ask(release):
-    body = {"model": "plain", "messages": [{"role": "user", "content": "Say hello."}]}
+    body = {"model": "plain", "messages": [{"role": "user", "content": "Tell a long story."}]}
     return release.http.post("/v1/chat/completions", json=body)
 
 

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
-from app.config.rollout import Gauge, Judgement, Plan
+from app.config.rollout import Gate, Gauge, Judgement, Plan
 from app.ops.rollout.machine import Verdict
 from app.ops.rollout.state import State
 from app.ops.top.window import Window
@@ -62,23 +62,30 @@ class Signals(Protocol):
 def judge(plan: Plan, state: State, signals: Signals, share: float, now: float) -> list[Verdict]:
     """Return what each gate says now."""
     window = int(min(plan.window_seconds, max(5, now - state.began)))
-    canary = Scope(plan.profile, plan.canary, window)
-    try:
-        count = signals.requests(canary)
-    except Unreachable as error:
-        return [Verdict(gate.title, "unreachable", str(error)) for gate in plan.gates]
+    canary, stable = (Scope(plan.profile, variant, window) for variant in (plan.canary, plan.stable))
     found = []
     for gate in plan.gates:
-        if count < gate.min_requests:
-            text = f"{count:.0f} of at least {gate.min_requests} requests in {window} s"
-            found.append(Verdict(gate.title, "undecided", text))
-            continue
-        factor_of = Scope(plan.profile, plan.stable, window) if gate.relative else None
         if gate.relative and share >= 100:
             found.append(Verdict(gate.title, "good", f"{plan.stable} has no traffic to compare with"))
-        else:
-            found.append(verdict(gate, signals, canary, factor_of))
+            continue
+        compared = stable if gate.relative else None
+        found.append(_too_few(gate, signals, canary, compared) or verdict(gate, signals, canary, compared))
     return found
+
+
+def _too_few(gate: Gate, signals: Signals, *scopes: Scope | None) -> Verdict | None:
+    """Return a verdict where a variant had too few requests, or where nobody can tell."""
+    for scope in filter(None, scopes):
+        try:
+            count = signals.requests(scope)
+        except Unreachable as error:
+            return Verdict(gate.title, "unreachable", str(error))
+        if count < gate.min_requests:
+            text = (
+                f"{count:.0f} of at least {gate.min_requests} requests of {scope.variant} in {scope.window_seconds} s"
+            )
+            return Verdict(gate.title, "undecided", text)
+    return None
 
 
 def conditions(plan: Plan, state: State, signals: Signals, now: float) -> list[Verdict]:

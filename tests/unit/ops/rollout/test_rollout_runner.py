@@ -79,9 +79,20 @@ def test_too_few_requests_hold_a_step_and_then_roll_back():
     world = World()
     world.count = 19
     assert world.run().phase == "rolledBack"
-    assert "could not be judged for 120 s: errors: 19 of at least 20 requests" in why(world)
+    assert "could not be judged for 120 s: errors: 19 of at least 20 requests of new in" in why(world)
     assert world.reasons == ["CanaryStarted", "CanaryStep", "CanaryHeld", "CanaryRolledBack"]
     assert 180 <= world.time - 1000 < 260
+
+
+def test_too_few_requests_to_compare_with_hold_a_step():
+    class Lonely(World):
+        def requests(self, scope):
+            return 3 if scope.variant == "old" else 500
+
+    world = Lonely()
+    assert world.run().phase == "rolledBack"
+    assert "latencyP95: 3 of at least 20 requests of old" in why(world)
+    assert "errors" not in why(world)
 
 
 def test_a_held_step_goes_on_when_requests_come():
