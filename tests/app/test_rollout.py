@@ -87,6 +87,7 @@ def rollout(baton, tmp_path):
     class Rollout:
         def __init__(self):
             self.options = ["--local", "--data", str(baton.data), "--dashboard-port", str(baton.dashboard_port)]
+            self.started = []
             self.options += ["--metrics-port", str(baton.metrics_port)]
 
         def start(self, command, plan=None, *more):
@@ -95,14 +96,21 @@ def rollout(baton, tmp_path):
                 path = tmp_path / "plan.yaml"
                 path.write_text(yaml.safe_dump(plan))
                 arguments += ["--plan", str(path)]
-            return subprocess.Popen(arguments, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+            process = subprocess.Popen(arguments, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+            self.started.append(process)
+            return process
 
         def run(self, command, plan=None, *more, seconds=280):
-            with self.start(command, plan, *more) as process:
-                said, _ = process.communicate(timeout=seconds)
+            process = self.start(command, plan, *more)
+            said, _ = process.communicate(timeout=seconds)
             return process.returncode, said
 
-    yield Rollout()
+    found = Rollout()
+    yield found
+    for process in found.started:
+        process.kill()
+        with process:
+            pass
     (baton.data / "rollout.json").unlink(missing_ok=True)
     baton.deploy()
 
@@ -155,7 +163,8 @@ def test_a_canary_with_a_made_fault_is_rolled_back(baton, rollout):
 @pytest.mark.timeout(300)
 def test_weights_that_somebody_sends_meanwhile_stop_it(baton, rollout):
     baton.deploy(routed())
-    with Callers(baton) as callers, rollout.start("run", {**PLAN, "steps": [{"share": 50, "seconds": 600}]}) as process:
+    process = rollout.start("run", {**PLAN, "steps": [{"share": 50, "seconds": 600}]})
+    with Callers(baton) as callers:
         baton.wait_for(lambda: "candidate" in callers.variants, 120, "a canary with traffic")
         baton.deploy(routed(weight=0.25))
         said, _ = process.communicate(timeout=60)
