@@ -80,9 +80,12 @@ def _status(target: AnyTarget) -> int:
 
 def _abort(target: AnyTarget) -> int:
     state = target.state()
-    if state is None:
+    if state is None or state.over:
         raise ConfigError("No rollout is under way: there is nothing to abort.")
-    ended = abort(target, state, time.time())
+    try:
+        ended = abort(target, state, time.time())
+    except ConfigError as error:
+        raise ConfigError(f"{error} To forget the rollout and change nothing, remove {target.record}.") from None
     print(f"{ended.name} is rolled back: {ended.stable} has all the traffic of {ended.profile}")
     return 0
 

@@ -34,6 +34,11 @@ class LocalTarget:
         self._file = folder / "rollout.json"
         self._lock = folder / "rollout.lock"
 
+    @property
+    def record(self) -> str:
+        """Where the record lies, for people."""
+        return str(self._file)
+
     def read(self, plan: Plan | State) -> Snapshot:
         """Return what is in force. Raises ConfigError, StageUnavailable."""
         config, statuses = self._serve()

@@ -87,6 +87,11 @@ class KubernetesTarget:
         _checked(status, found, f"a change of the RayService {self._name}")
 
     @property
+    def record(self) -> str:
+        """Where the record lies, for people."""
+        return f"the annotation {ANNOTATION} of the RayService {self._name}"
+
+    @property
     def _place(self) -> str:
         return f"/apis/ray.io/v1/namespaces/{self._namespace}/rayservices/{self._name}"
 

@@ -58,10 +58,17 @@ class Runner:
         with self._target.lock():
             self._start(again, in_place, sizes)
             while True:
-                state = self._look()
+                state = self._looked()
                 if state.over:
                     return state
                 self._pause()
+
+    def _looked(self) -> State:
+        """Look; what no longer fits the plan is no bad input any more."""
+        try:
+            return self._look()
+        except ConfigError as error:
+            raise Held(f"The rollout {self._plan.name} cannot go on: {error}") from None
 
     def _pause(self) -> None:
         """Wait until the next look, and tell others meanwhile that this runner lives."""
@@ -170,7 +177,7 @@ class Runner:
                 self._say(f"{entry.reason}: {entry.text}")
                 try:
                     self._target.announce(state, entry)
-                except StageUnavailable as error:
+                except (ConfigError, StageUnavailable) as error:
                     self._say(f"no event was made of it: {error}")
 
     def _patiently(self, ask: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:

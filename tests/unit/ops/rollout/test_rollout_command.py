@@ -105,6 +105,22 @@ def test_somebody_elses_weights_hold_it(kube, numbers, write, quick, capsys):
     assert kube.weights == {"old": 0.5, "new": 0.5}
 
 
+def test_variants_that_go_away_hold_it_and_can_be_forgotten(kube, numbers, write, quick, capsys):
+    gone = serve_config()
+    del gone["applications"][2]["deployments"][0]["user_config"]["routing"]["chat"]["variants"]["new"]
+    quick.script = [lambda: None, lambda: kube.change(gone)]
+    assert run("run", write(), numbers) == 3
+    assert "v2 cannot go on: settings.routing.chat.variants has no 'new'" in capsys.readouterr().err
+    assert main(["abort", *RELEASE]) == 2
+    assert "remove the annotation baton/rollout of the RayService baton" in capsys.readouterr().err
+
+
+def test_a_runner_that_may_make_no_events_goes_on(kube, numbers, write, quick, capsys):
+    kube.refuse["POST", "/api/v1/namespaces/ns/events"] = 403
+    assert run("run", write(), numbers) == 0
+    assert "no event was made of it: This account may not touch an Event" in capsys.readouterr().out
+
+
 def test_nothing_is_known_before_the_first_rollout(kube, capsys):
     assert main(["status", *RELEASE]) == 0
     assert "no rollout was ever begun here" in capsys.readouterr().out
