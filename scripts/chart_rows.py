@@ -22,6 +22,7 @@ GROUPS: dict[str, tuple[str, ...]] = {
         "pod_disruption_budget",
         "upgrade",
         "doctor",
+        "rollout",
         "test",
         "observability",
         "extra_objects",

@@ -30,6 +30,15 @@ _EXAMPLES = {
 #     model: llama
 #     retrieval: {enabled: true, collections: [docs], topK: 4}
 """,
+    "rollout.plan": """\
+# plan:
+#   name: llama-4
+#   profile: default
+#   stable: current
+#   canary: candidate
+#   steps: [{share: 5, seconds: 600}, {share: 25, seconds: 1800}, {share: 50, seconds: 1800}]
+#   gates: [{gate: errors, bound: 0.02}, {gate: latencyP95, bound: 1.5, relative: true}]
+""",
     "collections": """\
 # collections:
 #   docs: {path: /opt/baton/samples/docs}

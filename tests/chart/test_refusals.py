@@ -10,6 +10,15 @@ H100 = {"name": "gpu-workers", "gpus": 4, "replicas": 1, "maxReplicas": 2, "inde
 CPU = shape_values("cpu")["workerGroups"][0]
 HUB = {"pipeline": {"embedder": {"source": "BAAI/bge-m3", "localFilesOnly": False}}}
 
+PLAN = {
+    "name": "v2",
+    "profile": "default",
+    "stable": "old",
+    "canary": "new",
+    "steps": [{"share": 10, "seconds": 60}],
+    "gates": [{"gate": "errors", "bound": 0.1}],
+}
+
 
 def model(engine=None, **values):
     return {"models": {"smollm2": {**({"engine": engine} if engine else {}), **values}}}
@@ -406,6 +415,26 @@ WRONG = {
         "gcsFaultTolerance.redisAddress redis:6379",
         "pipeline.store.uri http://qdrant:6333",
         "the doctor asks",
+    ),
+    "rollout without a plan": ({"rollout": {"enabled": True, "prometheusUrl": "http://p:9090"}}, "needs rollout.plan"),
+    "rollout without Prometheus": ({"rollout": {"enabled": True, "plan": PLAN}}, "needs rollout.prometheusUrl"),
+    "blue and green in a Job": (
+        {"rollout": {"enabled": True, "plan": {**PLAN, "blueGreen": {"old": "model-a", "new": "model-b"}}}},
+        "rollout.plan.blueGreen",
+        "app.ops.rollout blue-green",
+    ),
+    "rollout without a gate": ({"rollout": {"plan": {**PLAN, "gates": []}}}, "/rollout/plan"),
+    "rollout with an unknown gate": (
+        {"rollout": {"plan": {**PLAN, "gates": [{"gate": "x", "bound": 1}]}}},
+        "/rollout/plan",
+    ),
+    "rollout cut off": (
+        {
+            "networkPolicy": {"enabled": True, "egress": True},
+            "rollout": {"enabled": True, "plan": PLAN, "prometheusUrl": "http://p:9090"},
+        },
+        "the rollout's Job off",
+        "networkPolicy.egressTo",
     ),
     "Grafana without Prometheus": ({"head": {"grafana": {"host": "http://g"}}}, "head.grafana.prometheusHost"),
     "TLS without host": ({"gateway": {"ingress": {"enabled": True, "tlsSecret": "x"}}}, "gateway.ingress.host"),

@@ -10,6 +10,7 @@ from app.config.base import Config
 from app.config.chart.kinds import (
     HostName,
     HostNameOrNone,
+    HttpAddress,
     ImageName,
     NamespaceName,
     ObjectName,
@@ -20,6 +21,7 @@ from app.config.chart.kinds import (
     VerbatimList,
 )
 from app.config.chart.pods import Resources, SecretKey
+from app.config.rollout import Plan
 
 
 class ServiceValues(Config):
@@ -203,6 +205,19 @@ class DoctorValues(Config):
     enabled: bool = False
     """Whether it runs; an install stops where it finds a fault."""
     resources: Resources = Resources(requests={"cpu": "100m", "memory": "256Mi"}, limits={"memory": "1Gi"})
+    """Requests and limits of the Job."""
+
+
+class RolloutValues(Config):
+    """A Job that moves traffic to a canary in steps (docs/rollout.md). A change of it is another Job."""
+
+    enabled: bool = False
+    """Whether there is one."""
+    plan: Plan | None = None
+    """From which variant to which, in what steps, judged by what."""
+    prometheus_url: HttpAddress = ""
+    """Address of the Prometheus that scrapes the release; its bearer token, if any, is `secretEnv.PROMETHEUS_TOKEN`."""
+    resources: Resources = Resources(requests={"cpu": "50m", "memory": "128Mi"}, limits={"memory": "512Mi"})
     """Requests and limits of the Job."""
 
 

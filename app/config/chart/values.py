@@ -17,6 +17,7 @@ from app.config.chart.objects import (
     FaultToleranceValues,
     GatewayValues,
     NetworkPolicyValues,
+    RolloutValues,
     TestValues,
     UpgradeValues,
 )
@@ -108,6 +109,8 @@ class ChartValues(Config):
     """How a cluster is replaced."""
     doctor: DoctorValues = DoctorValues()
     """A check before the install."""
+    rollout: RolloutValues = RolloutValues()
+    """A canary's way to all the traffic."""
     test: TestValues = TestValues()
     """What `helm test` asks."""
     observability: ObservabilityValues = ObservabilityValues()

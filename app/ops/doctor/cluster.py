@@ -8,10 +8,10 @@ warning.
 from __future__ import annotations
 
 import json
-import os
 from typing import Any
 
-from app.errors import ConfigError, StageUnavailable
+from app.errors import StageUnavailable
+from app.ops.kube_client import api_client
 
 Object = dict[str, Any]
 
@@ -123,20 +123,4 @@ class Cluster:
 
 def connect(namespace: str, release: str, context: str | None = None) -> Cluster:
     """Return the cluster of the kubeconfig, or inside a pod the one it runs in. Raises ConfigError."""
-    from kubernetes import client, config
-
-    settings = client.Configuration()
-    settings.retries = 1
-    try:
-        # Named here, since the library reads the variable once, at import.
-        place = os.environ.get("KUBECONFIG")
-        config.load_kube_config(place, context=context, client_configuration=settings)
-    except config.ConfigException as outside:
-        try:
-            config.load_incluster_config(client_configuration=settings)
-        except config.ConfigException:
-            told = str(outside).rstrip(".")
-            raise ConfigError(
-                f"No cluster to look at: {told}. Set KUBECONFIG, name a context with --context, or run inside a pod."
-            ) from None
-    return Cluster(client.ApiClient(settings), namespace, release)
+    return Cluster(api_client(context), namespace, release)

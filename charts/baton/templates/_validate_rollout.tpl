@@ -1,0 +1,18 @@
+{{/* Whether the Job of a rollout has what it needs. */}}
+
+{{- define "baton.check.rollout" -}}
+{{- $values := index . 1 -}}{{- $rollout := $values.rollout -}}
+{{- if $rollout.enabled -}}
+{{- if not $rollout.plan }}
+- rollout.enabled needs rollout.plan: from which variant to which, in what steps, judged by what.
+{{- else if $rollout.plan.blueGreen }}
+- rollout.plan.blueGreen: the Job may not count the cluster's GPUs. Run it yourself, `python -m app.ops.rollout blue-green`.
+{{- end -}}
+{{- if not $rollout.prometheusUrl }}
+- rollout.enabled needs rollout.prometheusUrl, the address of the Prometheus that scrapes the release.
+{{- end -}}
+{{- if and $values.networkPolicy.egress (not $values.networkPolicy.egressTo) }}
+- networkPolicy.egress cuts the rollout's Job off the Kubernetes API and Prometheus: allow them in networkPolicy.egressTo.
+{{- end -}}
+{{- end -}}
+{{- end -}}
