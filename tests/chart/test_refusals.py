@@ -423,6 +423,10 @@ WRONG = {
         "rollout.plan.blueGreen",
         "app.ops.rollout blue-green",
     ),
+    "rollout without variants": (
+        {"rollout": {"enabled": True, "plan": PLAN, "prometheusUrl": "http://p:9090"}},
+        "the variant old, which settings.routing.default.variants does not hold",
+    ),
     "rollout without a gate": ({"rollout": {"plan": {**PLAN, "gates": []}}}, "/rollout/plan"),
     "rollout with an unknown gate": (
         {"rollout": {"plan": {**PLAN, "gates": [{"gate": "x", "bound": 1}]}}},

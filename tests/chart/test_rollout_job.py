@@ -12,7 +12,9 @@ COMMAND = "app.ops.rollout run --plan /etc/baton/plan.yaml --namespace ns --name
 
 
 def rendered(chart, plan=None, **more):
-    values = {"rollout": {"enabled": True, "prometheusUrl": URL, "plan": plan or PLAN}}
+    variants = {"old": {"weight": 1}, "new": {"weight": 0}}
+    values = {"settings": {"routing": {"default": {"variants": variants}}}}
+    values |= {"rollout": {"enabled": True, "prometheusUrl": URL, "plan": plan or PLAN}}
     return chart.objects(merged(shape_values("cpu"), merged(values, more)))
 
 
