@@ -23,7 +23,8 @@
     │   ├── EngineFailed          502  engine_failed
     │   ├── Overloaded            503  overloaded
     │   ├── StageUnavailable      503  stage_unavailable
-    │   │   └── PayloadElsewhere  503  stage_unavailable
+    │   │   ├── PayloadElsewhere  503  stage_unavailable
+    │   │   └── ReplicaLost       503  stage_unavailable
     │   ├── CollectionDamaged     503  collection_damaged
     │   └── DeadlineExceeded      504  deadline_exceeded
     └── ConfigError                    never over HTTP: start-up and live reconfiguration
@@ -241,6 +242,10 @@ def model_starting(model: str, stage: str) -> StageUnavailable:
 
 class PayloadElsewhere(StageUnavailable):
     """A payload lies in the shared memory of another node, or its producer is gone."""
+
+
+class ReplicaLost(StageUnavailable):
+    """The replica that had the call died, or cannot be reached; where the call is safe to repeat, another takes it."""
 
 
 class CollectionDamaged(ServerError):

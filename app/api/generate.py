@@ -14,6 +14,7 @@ from app.api.chat.schema import ChatMessage, ChatRequest
 from app.api.chat.service import build_job
 from app.api.context import facts_of, gateway
 from app.api.fields import StrictModel
+from app.api.priorities import resolve_priority
 from app.api.replies import Answer, baton_body
 from app.api.resolution import resolve_request
 from app.blank import is_blank
@@ -58,7 +59,8 @@ async def generate(body: GenerateBody, request: Request) -> Response:
     target = resolve_request(request, config, None, None)
     question = ChatMessage(role="user", content=body.prompt)
     chat = ChatRequest(messages=[question], **body.model_dump(exclude={"prompt"}, exclude_none=True))
-    job = build_job(chat, target, config.limits, facts_of(request.scope).request_id)
+    priority = resolve_priority(config, None)
+    job = build_job(chat, target, priority, config.limits, facts_of(request.scope).request_id)
     if not body.stream:
         return await plain_reply(request, job, _body)
     return streamed_reply(request, job, GenerateEvents())

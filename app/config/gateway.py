@@ -8,6 +8,7 @@ from pydantic import Field, model_validator
 
 from app.answers.json_check import check_schema
 from app.config.base import Config
+from app.config.priorities import DEFAULT_PRIORITIES, DEFAULT_PRIORITY, PriorityConfig
 from app.config.response_format import JsonSchemaFormat, ResponseFormat
 from app.errors import InvalidRequest, SchemaRejected
 from app.faults import COLLECTION_PATTERN, NAME_PATTERN, ORIGIN_PATTERN
@@ -186,6 +187,19 @@ class GatewayConfig(Config):
     """Caps on requests."""
     model_capacity: dict[Name, Count] = Field(default_factory=dict)
     """Jobs in flight per model; more are refused before any stage works on them. Empty: any number."""
+    priorities: dict[Name, PriorityConfig] = Field(default_factory=lambda: dict(DEFAULT_PRIORITIES))
+    """Priority classes by name."""
+    default_priority: Name = DEFAULT_PRIORITY
+    """The class of requests that name none."""
+
+    @model_validator(mode="after")
+    def _classes_fit_together(self) -> Self:
+        if self.default_priority not in self.priorities:
+            raise ValueError(f"defaultPriority names {self.default_priority!r}, which priorities does not hold")
+        for name, found in self.priorities.items():
+            if (found.timeout_seconds or 0) > self.limits.max_timeout_seconds:
+                raise ValueError(f"priorities.{name}.timeoutSeconds is larger than limits.maxTimeoutSeconds")
+        return self
 
     @model_validator(mode="after")
     def _capacities_have_models(self) -> Self:

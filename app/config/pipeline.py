@@ -18,6 +18,7 @@ from app.config.embedder import EmbedderConfig
 from app.config.gateway import Count, GatewayConfig, LimitsConfig, ModelInfo, Name, ProfileConfig
 from app.config.guardrail import GuardrailConfig
 from app.config.observing import LogsConfig, TracesConfig
+from app.config.priorities import DEFAULT_PRIORITIES, DEFAULT_PRIORITY, PriorityConfig
 from app.config.retrieval import ChunkingConfig, RetrieverConfig, StoreConfig
 
 Placement = Literal["gateway", "deployment"]
@@ -148,6 +149,10 @@ class PipelineSettings(Config):
     model_capacity: dict[Name, Count] = Field(default_factory=dict)
     """Jobs in flight per model and gateway replica; more are refused with 503 before any stage works on them.
     Where it is left out it follows from the model's own options: what its replicas work on and what may wait."""
+    priorities: dict[Name, PriorityConfig] = Field(default_factory=lambda: dict(DEFAULT_PRIORITIES), max_length=16)
+    """Priority classes by name; requests name theirs in the field `priority`."""
+    default_priority: Name = DEFAULT_PRIORITY
+    """The class of requests that name none."""
     guardrail: GuardrailConfig = GuardrailConfig()
     """Policies."""
     retriever: RetrieverConfig = RetrieverConfig()
@@ -186,6 +191,8 @@ class PipelineSettings(Config):
                 "default_profile": self.default_profile,
                 "limits": self.limits,
                 "model_capacity": self.model_capacity,
+                "priorities": self.priorities,
+                "default_priority": self.default_priority,
             },
             "settings",
         )

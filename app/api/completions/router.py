@@ -10,6 +10,7 @@ from app.api.completions.reply import CompletionChunks, completion_body
 from app.api.completions.schema import CompletionRequest
 from app.api.completions.service import build_job
 from app.api.context import facts_of, gateway
+from app.api.priorities import resolve_priority
 from app.api.resolution import resolve_request
 
 router = APIRouter(route_class=JsonRoute, strict_content_type=False, tags=["answers"])
@@ -23,7 +24,8 @@ async def create_completion(body: CompletionRequest, request: Request) -> Respon
     """
     config = gateway(request).settings()
     target = resolve_request(request, config, body.profile, body.model)
-    job = build_job(body, target, config.limits, facts_of(request.scope).request_id)
+    priority = resolve_priority(config, body.priority)
+    job = build_job(body, target, priority, config.limits, facts_of(request.scope).request_id)
     if not body.stream:
         return await plain_reply(request, job, completion_body)
     usage = bool(body.stream_options and body.stream_options.include_usage)
