@@ -156,13 +156,15 @@ class Line:
         configured = self._configured()
         if configured is not self._read:
             self._read = configured
-            for name, found in self._classes.items():
-                found.config = configured.get(name, found.config)
-        owner = self._classes.get(priority)
-        if owner is None:
-            config = configured.get(priority, PriorityConfig())
-            owner = self._classes[priority] = _Class(priority, config, reached=self._reached)
-        return owner
+            for name, config in configured.items():
+                self._known(name, config).config = config
+        return self._known(priority, PriorityConfig())  # of one that is no longer configured
+
+    def _known(self, name: str, config: PriorityConfig) -> _Class:
+        found = self._classes.get(name)
+        if found is None:
+            found = self._classes[name] = _Class(name, config, reached=self._reached)
+        return found
 
     def _above(self, owner: _Class) -> list[_Class]:
         return [found for found in self._classes.values() if found.lies_above(owner)]
@@ -264,7 +266,8 @@ class Line:
         above = self._above(owner)
         if not above:
             return True
-        lower = held - sum(found.held for found in above)
+        highest = min(found.config.engine_priority for found in above)
+        lower = sum(found.held for found in self._classes.values() if found.config.engine_priority > highest)
         few = lower < max(1, slots - 1) and owner.held < self._most(owner, above, slots)
         return few and self._is_clear(owner, above)
 
