@@ -59,12 +59,39 @@ _ALL = Row(
         ),
         Panel(
             "Trouble by stage",
-            "Requests shed for a full queue, late, cancelled, and sent again to a full stage.",
+            "Requests shed for a full queue, late, cancelled, and sent again: the stage was full, or a replica died.",
             "reqps",
             tuple(
                 (rate(f"ray_baton_{kind}_total", by=("stage",)), f"{{{{stage}}}} {kind}")
                 for kind in ("sheds", "timeouts", "cancels", "retries")
             ),
+        ),
+    ),
+)
+_GENERATOR_LINE = 'stage="generator"'
+_PRIORITIES = Row(
+    "Priority classes",
+    (
+        Panel(
+            "Wait for a model",
+            "95th percentile by class, from the request until a place of the model's engine is free.",
+            "ms",
+            ((quantile(0.95, "ray_baton_queue_milliseconds", _GENERATOR_LINE, by=("priority",)), "{{priority}}"),),
+        ),
+        Panel(
+            "Jobs of the models",
+            "By class: those that hold a place of an engine, and those that wait for one in the gateway.",
+            "none",
+            (
+                (total("ray_baton_ongoing", _GENERATOR_LINE, by=("priority",)), "{{priority}} at work"),
+                (total("ray_baton_queued", _GENERATOR_LINE, by=("priority",)), "{{priority}} waiting"),
+            ),
+        ),
+        Panel(
+            "Shed by class",
+            "The lowest class should come first; the highest is shed only when nothing else waits.",
+            "reqps",
+            ((rate("ray_baton_sheds_total", by=("priority", "stage")), "{{priority}} {{stage}}"),),
         ),
     ),
 )
@@ -176,6 +203,7 @@ BOARD = Board(
     "Which stage is slow, and what a hop costs.",
     (
         _ALL,
+        _PRIORITIES,
         _HOPS,
         Row("gateway", (_queue("gateway"), _deployment("gateway"))),
         Row("guardrail", _GUARDRAIL),

@@ -84,6 +84,9 @@
 {{- else if not (hasKey $settings.profiles $settings.defaultProfile) }}
 - settings.defaultProfile names {{ $settings.defaultProfile }}, which settings.profiles does not hold: add it or name another.
 {{- end -}}
+{{- if not (hasKey $settings.priorities $settings.defaultPriority) }}
+- settings.defaultPriority names {{ $settings.defaultPriority }}, which settings.priorities does not hold: add it or name another.
+{{- end -}}
 {{- range $name, $profile := $settings.profiles -}}
 {{- if not (hasKey $values.models (toString $profile.model)) }}
 - settings.profiles.{{ $name }}.model names {{ $profile.model }}, which models does not hold: it holds {{ $names }}.
