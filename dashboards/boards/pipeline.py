@@ -68,31 +68,28 @@ _ALL = Row(
         ),
     ),
 )
-_GENERATOR_LINE = 'stage="generator"'
-_PRIORITIES = Row(
-    "Priority classes",
-    (
-        Panel(
-            "Wait for a model",
-            "95th percentile by class, from the request until a place of the model's engine is free.",
-            "ms",
-            ((quantile(0.95, "ray_baton_queue_milliseconds", _GENERATOR_LINE, by=("priority",)), "{{priority}}"),),
+_MODELS = 'stage="generator"'
+_CLASSES = (
+    Panel(
+        "Wait for a model by priority class",
+        "95th percentile, from the request until a place of the model's engine is free.",
+        "ms",
+        ((quantile(0.95, "ray_baton_queue_milliseconds", _MODELS, by=("priority",)), "{{priority}}"),),
+    ),
+    Panel(
+        "Jobs of the models by priority class",
+        "Those that hold a place of an engine, and those that wait for one in the gateway.",
+        "none",
+        (
+            (total("ray_baton_ongoing", _MODELS, by=("priority",)), "{{priority}} at work"),
+            (total("ray_baton_queued", _MODELS, by=("priority",)), "{{priority}} waiting"),
         ),
-        Panel(
-            "Jobs of the models",
-            "By class: those that hold a place of an engine, and those that wait for one in the gateway.",
-            "none",
-            (
-                (total("ray_baton_ongoing", _GENERATOR_LINE, by=("priority",)), "{{priority}} at work"),
-                (total("ray_baton_queued", _GENERATOR_LINE, by=("priority",)), "{{priority}} waiting"),
-            ),
-        ),
-        Panel(
-            "Shed by class",
-            "The lowest class should come first; the highest is shed only when nothing else waits.",
-            "reqps",
-            ((rate("ray_baton_sheds_total", by=("priority", "stage")), "{{priority}} {{stage}}"),),
-        ),
+    ),
+    Panel(
+        "Shed by priority class",
+        "The lowest class goes first; the highest is shed only when nothing below it waits.",
+        "reqps",
+        ((rate("ray_baton_sheds_total", by=("priority", "stage")), "{{priority}} {{stage}}"),),
     ),
 )
 _HOPS = Row(
@@ -203,9 +200,8 @@ BOARD = Board(
     "Which stage is slow, and what a hop costs.",
     (
         _ALL,
-        _PRIORITIES,
         _HOPS,
-        Row("gateway", (_queue("gateway"), _deployment("gateway"))),
+        Row("gateway", (_queue("gateway"), _deployment("gateway"), *_CLASSES)),
         Row("guardrail", _GUARDRAIL),
         Row("retriever", _RETRIEVER),
         Row("assembler", _ASSEMBLER),
