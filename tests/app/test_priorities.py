@@ -1,19 +1,24 @@
 """Priority classes on a running pipeline: shares under a flood, and what a flood leaves of quick answers."""
 
 import collections
+import json
+import re
 import statistics
+import subprocess
 import threading
 import time
 
 import httpx
 import pytest
+import yaml
 
-from tests.app.baton import MODEL, START_SECONDS
+from tests.app.baton import MODEL, ROOT, START_SECONDS
 from tests.app.fake_cluster import flood, running
 from tests.app.test_load import pids
 
 #: Of the weights in `app/config/priorities.py`, 4 to 1.
 BATCH_SHARE = 0.2
+PAGE = (ROOT / "docs" / "priorities.md").read_text("utf-8")
 
 
 @pytest.fixture
@@ -115,6 +120,23 @@ def test_a_batch_flood_leaves_the_first_token_of_other_answers_quick(baton):
     print(f"\ntime to first token, p95: quiet {1000 * p95(quiet):.0f} ms, flooded {1000 * p95(flooded):.0f} ms")
     print(f"ratio of the p95 {ratio:.2f}, of the medians {middle:.2f}, over {len(quiet)} answers each")
     assert ratio < 2  # the bound meant is 1.2, on a machine that does nothing else
+
+
+@pytest.mark.parametrize("command", re.findall(r"^```sh\n(.*?)^```", PAGE, re.M | re.S))
+def test_what_the_page_shows_is_answered(baton, command):
+    shown = command.replace("http://127.0.0.1:8000", baton.base)
+    done = subprocess.run(shown, shell=True, capture_output=True, text=True, timeout=120)
+    assert "choices" in json.loads(done.stdout), done.stdout
+
+
+def test_the_classes_that_the_page_shows_are_taken(baton):
+    (shown,) = re.findall(r"^```yaml\n(.*?)^```", PAGE, re.M | re.S)
+    settings = yaml.safe_load(shown)["settings"]
+    assert set(baton.config(lambda raw: raw["settings"].update(settings)).settings.priorities) == {
+        "interactive",
+        "batch",
+        "nightly",
+    }
 
 
 @pytest.mark.timeout(300)
