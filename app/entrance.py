@@ -32,7 +32,9 @@ class Room:
 
     The gateway works on ``max_ongoing`` and lets ``max_queued`` more wait (-1: any number). ``engine_slots(model)``
     tells what a model's replicas work on at once, ``capacity(model)`` how many of its jobs may be at work or wait
-    (``None``: not known, any number), ``gateways`` how many gateways share the engines.
+    (``None``: not known, any number), ``gateways`` how many gateways share the engines. ``beyond`` more jobs go on to
+    an engine that is full: Serve adds replicas by what it sees, and where ``target_ongoing_requests`` is all that a
+    replica takes, nothing else would tell it that they are too few.
     """
 
     max_ongoing: int
@@ -40,6 +42,7 @@ class Room:
     engine_slots: Callable[[str], int | None]
     capacity: Callable[[str], int | None]
     gateways: Callable[[], int] = lambda: 1
+    beyond: int = 0
 
 
 class Entrance:
@@ -86,6 +89,7 @@ class Entrance:
                 slots=lambda: self._room.engine_slots(model),
                 limit=lambda: self._limit(model),
                 sharers=self._room.gateways,
+                beyond=self._room.beyond,
             )
         return found
 

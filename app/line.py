@@ -111,6 +111,7 @@ class Line:
     ``slots`` tells how many jobs may be at work, ``limit`` how many may be at work or wait (``None``: any number, or
     not known), ``sharers`` how many lines before the same places there are: each takes its part of what lower classes
     may hold. All are asked anew for each job, and every step takes time by the number of classes, not of jobs.
+    ``beyond`` more jobs of the highest class go on, to wait where the places are.
     """
 
     def __init__(
@@ -121,7 +122,9 @@ class Line:
         slots: Callable[[], int | None],
         limit: Callable[[], int | None],
         sharers: Callable[[], int] = lambda: 1,
+        beyond: int = 0,
     ) -> None:
+        self._beyond = beyond
         self._tally = tally
         self._configured = classes
         self._slots = slots
@@ -261,11 +264,11 @@ class Line:
         if slots is None:
             return True
         held = sum(found.held for found in self._classes.values())
-        if held >= slots:
-            return False
         above = self._above(owner)
         if not above:
-            return True
+            return held < slots + self._beyond
+        if held >= slots:
+            return False
         highest = min(found.config.engine_priority for found in above)
         lower = sum(found.held for found in self._classes.values() if found.config.engine_priority > highest)
         few = lower < max(1, slots - 1) and owner.held < self._most(owner, above, slots)

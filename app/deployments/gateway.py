@@ -69,6 +69,7 @@ class Gateway:
             engine_slots=lambda model: engines[model].slots(),
             capacity=lambda model: self._current_settings().model_capacity.get(model),
             gateways=_gateways,
+            beyond=1,
         )
         return Entrance(self._metrics, lambda: self._current_settings().priorities, room)
 

@@ -16,6 +16,7 @@ from ray.llm._internal.serve.core.protocol import RawRequestInfo
 from ray.serve.llm.deployment import LLMServer
 from ray.serve.llm.openai_api_models import ChatCompletionRequest, CompletionRequest
 
+from app.deployments.engine_load import EngineLoad
 from app.deployments.shared_memory import remove_orphans, session_began
 
 
@@ -33,6 +34,12 @@ class GeneratorServer(LLMServer):  # type: ignore[misc]
         # The stock method also starts an actor that reports usage: one more process with all of the engine's imports,
         # 700 MB and 20 s of CPU time just when the first requests come.
         await self.engine.start()
+        self._load = EngineLoad()
+        self._load.listen(getattr(self.engine, "_engine_client", None))
+
+    async def record_autoscaling_stats(self) -> dict[str, float]:
+        """Return what the engine is busy with; Serve asks for it on behalf of its autoscaling policy."""
+        return self._load.stats()
 
     @property
     def _traces_itself(self) -> bool:
@@ -53,6 +60,7 @@ class GeneratorServer(LLMServer):  # type: ignore[misc]
         ``kind`` is ``chat`` or ``completions``; closing the iterator aborts the request in the engine. ``trace``: the
         W3C headers that vLLM's own span is begun under, where the engine was started with ``otlp_traces_endpoint``.
         """
+        self._load.count_request()
         request_class = ChatCompletionRequest if kind == "chat" else CompletionRequest
         try:
             request = request_class(**body)

@@ -21,7 +21,7 @@ CLASSES = {
 class Site:
     """A line, and jobs that stand in it."""
 
-    def __init__(self, slots=4, limit=None, classes=None, sharers=1):
+    def __init__(self, slots=4, limit=None, classes=None, sharers=1, beyond=0):
         self.metrics = MemoryMetrics()
         self.classes = classes or CLASSES
         self.slots = slots
@@ -31,6 +31,7 @@ class Site:
             slots=lambda: self.slots,
             limit=lambda: limit,
             sharers=lambda: sharers,
+            beyond=beyond,
         )
 
     async def enter(self, priority="interactive", seconds=5.0):
@@ -188,6 +189,19 @@ async def test_a_higher_job_that_fails_before_its_first_token_holds_nobody_up():
     early.leave()
     await settle()
     assert batch.done()
+
+
+async def test_one_job_of_the_highest_class_goes_on_beyond_the_places():
+    site = Site(slots=2, beyond=1)
+    await site.fill("interactive", "interactive")
+    batch, interactive = site.ask("batch"), site.ask()
+    await settle()
+    assert (batch.done(), interactive.done()) == (False, True)
+    another = site.ask()
+    await settle()
+    assert not another.done()
+    for task in (batch, another):
+        task.cancel()
 
 
 async def test_a_full_line_refuses_and_says_when_to_come_back():
