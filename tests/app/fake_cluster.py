@@ -74,11 +74,11 @@ class FakeCluster:
 
 
 @contextlib.contextmanager
-def running(data):
+def running(data, environment=None):
     """Start the cluster without applications; stop it at the end."""
     cluster = LocalCluster(configuration(data), data)
     with pytest.MonkeyPatch.context() as patch:
-        for name, value in {**ENVIRONMENT, "PYTHONPATH": str(ROOT)}.items():
+        for name, value in {**ENVIRONMENT, "PYTHONPATH": str(ROOT), **(environment or {})}.items():
             patch.setenv(name, value)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # its own import
