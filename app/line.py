@@ -6,8 +6,8 @@ and the class that is least far goes next. A class that comes back from a pause 
 
 Shares of starts alone do not keep answers quick, because what a lower class has started stays in the engine. So:
 
-- while a higher class is active, a lower one holds no more places than its share, rounded up; otherwise it leaves a
-  part of them free for whoever comes;
+- while a higher class is active, a lower one holds no more places than the next whole number above its share (with the
+  share itself every delay would cost it a turn); otherwise it leaves a part of them free for whoever comes;
 - while no higher class waits, a lower one starts nothing before the higher jobs that were there first have their first
   token: its prompt would be computed in the same steps as theirs.
 
@@ -111,7 +111,7 @@ class Line:
     ``slots`` tells how many jobs may be at work, ``limit`` how many may be at work or wait (``None``: any number, or
     not known), ``sharers`` how many lines before the same places there are: each takes its part of what lower classes
     may hold. All are asked anew for each job, and every step takes time by the number of classes, not of jobs.
-    ``beyond`` more jobs of the highest class go on, to wait where the places are.
+    ``beyond`` more jobs go on, in their turn, to wait where the places are.
     """
 
     def __init__(
@@ -264,11 +264,11 @@ class Line:
         if slots is None:
             return True
         held = sum(found.held for found in self._classes.values())
+        if held >= slots + self._beyond:
+            return False
         above = self._above(owner)
         if not above:
-            return held < slots + self._beyond
-        if held >= slots:
-            return False
+            return True
         highest = min(found.config.engine_priority for found in above)
         lower = sum(found.held for found in self._classes.values() if found.config.engine_priority > highest)
         few = lower < max(1, slots - 1) and owner.held < self._most(owner, above, slots)
@@ -278,10 +278,10 @@ class Line:
         """Return how many places the class may hold now."""
         now = time.monotonic()
         weights = sum(config.weight for config in self._read.values()) or owner.config.weight
-        share = math.ceil(round(slots * owner.config.weight / weights / self._sharers(), 6))
+        most = math.floor(slots * owner.config.weight / weights) + 1
         if not any(found.is_active(now) for found in above):
-            share = max(share, math.floor(slots * (1 - _KEPT_FREE) / self._sharers()))
-        return max(1, share)
+            most = max(most, math.floor(slots * (1 - _KEPT_FREE)))
+        return math.ceil(most / self._sharers())
 
     def _is_clear(self, owner: _Class, above: list[_Class]) -> bool:
         """Tell whether the higher jobs that were there first have their first tokens."""

@@ -15,7 +15,7 @@ class PriorityConfig(Config):
 
     weight: Annotated[float, Field(gt=0, le=1000)] = 1.0
     """Share of the places, against the weights of the other classes that want some. While a higher class is active, a
-    class holds no more of a model's places than this share, rounded up."""
+    class holds no more of a model's places than the next whole number above this share."""
     engine_priority: Annotated[int, Field(ge=-1000, le=1000)] = 0
     """Rank of the class; lower numbers come first. Overload refuses the highest number first, and the engine's
     scheduler gets it (vLLM's ``scheduling_policy: priority``)."""

@@ -26,6 +26,7 @@ class GeneratorServer(LLMServer):  # type: ignore[misc]
     async def start(self) -> None:
         """Start the engine, without what an engine that was killed left in shared memory."""
         self._session_began = session_began()
+        self._load = EngineLoad()
         await asyncio.to_thread(remove_orphans, self._session_began)  # room for the new engine
         await super().start()
         await asyncio.to_thread(remove_orphans, self._session_began)  # of processes that were still ending before
@@ -34,7 +35,6 @@ class GeneratorServer(LLMServer):  # type: ignore[misc]
         # The stock method also starts an actor that reports usage: one more process with all of the engine's imports,
         # 700 MB and 20 s of CPU time just when the first requests come.
         await self.engine.start()
-        self._load = EngineLoad()
         self._load.listen(getattr(self.engine, "_engine_client", None))
 
     async def record_autoscaling_stats(self) -> dict[str, float]:

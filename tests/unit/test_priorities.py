@@ -126,5 +126,5 @@ async def test_classes_change_while_jobs_are_served(narrow):
     narrow.priorities = {**narrow.priorities, "batch": PriorityConfig(weight=4, engine_priority=10)}
     flood = [asyncio.create_task(narrow.ask(batch())) for _ in range(10)]
     await asyncio.sleep(0.02)
-    assert narrow.metrics.total("baton_ongoing", stage="generator", priority="batch") == 5
+    assert narrow.metrics.total("baton_ongoing", stage="generator", priority="batch") == 6
     await asyncio.gather(*flood)
