@@ -219,9 +219,9 @@ class StageUnavailable(ServerError):
     code = "stage_unavailable"
 
 
-def engine_died(stage: str) -> StageUnavailable:
+def engine_died(stage: str) -> ReplicaLost:
     """Return the error for an engine whose process ended; Serve starts another one."""
-    return StageUnavailable(
+    return ReplicaLost(
         "The model's engine stopped and is being started again: send the request again in a minute.",
         stage,
         None,

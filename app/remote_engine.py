@@ -6,11 +6,12 @@ from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
 from contextlib import aclosing
 from typing import Any
 
-from app.errors import BatonError, Overloaded, ReplicaLost
+from app.errors import BatonError, Overloaded, ReplicaLost, engine_died
 from app.failures import translate
 from app.handles import cancel_response
 from app.metrics import Metrics
 from app.retries import Retries
+from app.stages.generator import says_that_the_engine_died
 from app.traces import Carrier
 
 
@@ -64,6 +65,8 @@ class RemoteEngine:
             # A trace is sent where there is one, so that engines in applications of an older version go on serving.
             response = self._stream().remote(kind, dict(body), **({"trace": trace} if trace else {}))
             async for item in response:
+                if says_that_the_engine_died(item):
+                    raise engine_died(self._stage)
                 yield item
             finished = True
         except BatonError:

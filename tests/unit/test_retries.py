@@ -106,6 +106,20 @@ async def test_a_request_goes_to_another_engine_before_its_first_item_and_never_
     assert metrics.total("baton_retries_total", stage="generator") == 1
 
 
+async def test_an_engine_that_died_before_its_replica_is_left_for_another(metrics):
+    error = {"message": "EngineCore encountered an issue.", "code": 500}
+    handle = Handle(
+        [Stream([[{"error": error}]]), Stream([["data: fine"]]), Stream([["data: fine"], {"error": error}])]
+    )
+    engine = RemoteEngine("generator", lambda: handle, metrics)
+    assert [item async for item in engine.generate("chat", {})] == [["data: fine"]]
+    items = engine.generate("chat", {})
+    await anext(items)
+    with pytest.raises(StageUnavailable) as caught:
+        await anext(items)
+    assert caught.value.retry_after_seconds == 30
+
+
 async def test_repeats_stay_under_a_tenth_of_the_calls(metrics):
     retries = Retries("guardrail", metrics)
     while await retries.another(1):
