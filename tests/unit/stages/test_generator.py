@@ -7,8 +7,8 @@ from app.errors import (
     EngineFailed,
     InvalidRequest,
     ModelNotFound,
-    SchemaRejected,
     ReplicaLost,
+    SchemaRejected,
     StageUnavailable,
 )
 from app.messages import GenerateRequest, Usage
