@@ -184,10 +184,12 @@ def test_the_engine_s_scheduler_takes_the_higher_class_first(baton):
     baton.deploy(one_at_a_time)
     try:
         baton.chat("warm")
-        threads = [begin("first", 500)]
-        time.sleep(3)
+        threads = [begin("first", 1500)]
+        baton.wait_for(lambda: baton.scrape("ray_vllm_num_requests_running") == 1, 40, "the first is at work")
         threads += [begin(f"batch {number}", 20, priority="batch") for number in range(3)]
-        time.sleep(2)
+        waiting = "ray_vllm_num_requests_waiting"
+        baton.wait_for(lambda: baton.scrape(waiting) >= 3, 40, "the batch jobs lie in the engine's own queue")
+        assert ended == []
         threads.append(begin("late", 20))
         for thread in threads:
             thread.join()
