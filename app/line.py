@@ -143,6 +143,7 @@ class Line:
         of a higher class took, and :class:`DeadlineExceeded`.
         """
         owner = self._class(priority)
+        self._serve()  # there may be more places than when somebody left last
         self._make_room(owner)
         place, began = Place(self, owner), time.monotonic()
         owner.seen = began

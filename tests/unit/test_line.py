@@ -345,6 +345,21 @@ async def test_more_places_are_used_as_soon_as_somebody_leaves():
     tasks[-1].cancel()
 
 
+async def test_nobody_overtakes_those_who_wait_when_there_are_more_places():
+    site = Site(slots=1)
+    await site.enter("batch")
+    waiting = site.ask("batch")
+    await settle()
+    site.slots = 2
+    newcomer = site.ask("batch")
+    await settle()
+    site.slots = 3
+    third = site.ask()
+    await settle()
+    assert (waiting.done(), third.done()) == (True, True)
+    newcomer.cancel()
+
+
 async def test_a_step_takes_no_longer_in_a_long_queue():
     async def seconds(queued):
         site = Site(slots=1)
