@@ -34,8 +34,6 @@ from app.span_facts import answers_of, facts_of, question_of
 from app.stages.generator import Generator
 from app.traces import NO_SPAN, OFF, Span, Traces
 
-#: What the engine's scheduler is told; lower numbers come first.
-_PRIORITIES = {"interactive": 0, "batch": 10}
 #: From this length on a conversation is measured before anything is retrieved for it: embedding the question of one
 #: that the window cannot hold took 1.5 s of a core, and the assembler's refusal takes 0.05.
 _LONG_CHARACTERS = 8_000
@@ -252,7 +250,7 @@ class Answering:
             response_format=_enforced(job.response_format),
             logprobs=True,
             top_logprobs=job.top_logprobs,
-            priority=_PRIORITIES[job.priority],
+            priority=job.engine_priority,
             trace=span.handed_on.get("trace"),
         )
         span.found(request)

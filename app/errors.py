@@ -26,7 +26,8 @@
     │   ├── EngineFailed          502  engine_failed
     │   ├── Overloaded            503  overloaded
     │   ├── StageUnavailable      503  stage_unavailable
-    │   │   └── PayloadElsewhere  503  stage_unavailable
+    │   │   ├── PayloadElsewhere  503  stage_unavailable
+    │   │   └── ReplicaLost       503  stage_unavailable
     │   ├── CollectionDamaged     503  collection_damaged
     │   └── DeadlineExceeded      504  deadline_exceeded
     └── ConfigError                    never over HTTP: start-up and live reconfiguration
@@ -247,9 +248,9 @@ class StageUnavailable(ServerError):
     code = "stage_unavailable"
 
 
-def engine_died(stage: str) -> StageUnavailable:
+def engine_died(stage: str) -> ReplicaLost:
     """Return the error for an engine whose process ended; Serve starts another one."""
-    return StageUnavailable(
+    return ReplicaLost(
         "The model's engine stopped and is being started again: send the request again in a minute.",
         stage,
         None,
@@ -270,6 +271,10 @@ def model_starting(model: str, stage: str) -> StageUnavailable:
 
 class PayloadElsewhere(StageUnavailable):
     """A payload lies in the shared memory of another node, or its producer is gone."""
+
+
+class ReplicaLost(StageUnavailable):
+    """The replica that had the call died, or cannot be reached; where the call is safe to repeat, another takes it."""
 
 
 class CollectionDamaged(ServerError):

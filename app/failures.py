@@ -5,7 +5,7 @@ from __future__ import annotations
 import traceback
 
 from app.admission import overloaded
-from app.errors import BatonError, DeadlineExceeded, InternalError, StageUnavailable, engine_died
+from app.errors import BatonError, DeadlineExceeded, InternalError, ReplicaLost, StageUnavailable, engine_died
 from app.logs import logger
 
 log = logger("gateway")
@@ -22,6 +22,8 @@ def translate(error: BaseException, stage: str) -> BatonError:
         return overloaded(stage)
     if name == "EngineDeadError":
         return engine_died(stage)
+    if any(_lost(candidate) for candidate in (cause, error, error.__cause__)):
+        return ReplicaLost(f"No replica of the {stage} can answer at present; try again shortly.", stage, None, 5)
     if name in _UNAVAILABLE or type(error).__name__ in _UNAVAILABLE:
         return StageUnavailable(f"No replica of the {stage} can answer at present; try again shortly.", stage, None, 5)
     if isinstance(error, TimeoutError):
@@ -32,18 +34,26 @@ def translate(error: BaseException, stage: str) -> BatonError:
     return InternalError(f"The {stage} failed; the log has the details under the request's id.", stage)
 
 
-_UNAVAILABLE = frozenset(
+def _lost(error: BaseException | None) -> bool:
+    """Tell whether the replica that had the call is gone, as Ray says it or, by value, gRPC."""
+    name = type(error).__name__
+    if name == "AioRpcError":
+        return error.code().name in {"UNAVAILABLE", "CANCELLED"}  # type: ignore[union-attr]
+    # How Serve tells that a stream's connection closed before the replica took the call.
+    closed = name == "RuntimeError" and str(error).startswith("Unexpected error (StatusCode.UNAVAILABLE)")
+    return name in _LOST or closed
+
+
+_LOST = frozenset(
     {
         "ActorDiedError",
         "ActorUnavailableError",
         "RayActorError",
         "WorkerCrashedError",
-        "DeploymentUnavailableError",
         "ReplicaUnavailableError",
         "ObjectLostError",
         "OwnerDiedError",
         "NodeDiedError",
-        "OutOfMemoryError",
-        "RayServeException",
     }
 )
+_UNAVAILABLE = frozenset({"DeploymentUnavailableError", "OutOfMemoryError", "RayServeException"})

@@ -17,16 +17,17 @@ import asyncio
 import contextlib
 import math
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Mapping
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
+from functools import partial
 from typing import Any, Protocol
 
 from app.admission import Admission
-from app.errors import BatonError, DeadlineExceeded, Overloaded, PayloadElsewhere
+from app.errors import BatonError, DeadlineExceeded, Overloaded, PayloadElsewhere, ReplicaLost
 from app.failures import translate
-from app.jobs import base_model
 from app.metrics import Metrics
 from app.payloads import Payloads, PlacedRetrieved
-from app.traces import OFF, Carrier, Span, Traces
+from app.retries import Retries
+from app.traces import OFF, Span, Traces
 
 #: Messages over this many bytes go by reference; by value fails at 4 MiB.
 INLINE_BYTES = 1 << 20
@@ -37,6 +38,8 @@ _SHORTEST_PAUSE_SECONDS, _LONGEST_PAUSE_SECONDS = 0.01, 0.25
 _LINGERING_SECONDS = 10.0
 #: A retriever's replica on another node answered: for so long ask for payloads by reference.
 _ELSEWHERE_SECONDS = 60.0
+#: Methods besides ``run`` that change nothing, so that they may be called again when a replica dies.
+_SAFE_METHODS = frozenset({"embed_queries", "list_collections"})
 
 
 class Runner(Protocol):
@@ -91,7 +94,7 @@ class Pending:
             return False
         self.abandoned = True
         if self.response is not None:
-            _cancel(self.response)
+            cancel_response(self.response)
         self._task.cancel()
         return True
 
@@ -108,7 +111,7 @@ class Pending:
         self.placed = None
 
 
-def _cancel(response: Any) -> None:
+def cancel_response(response: Any) -> None:
     """Cancel Serve's response. Of one that was refused, ``cancel`` raises the refusal once more."""
     with contextlib.suppress(Exception):
         response.cancel()
@@ -200,6 +203,7 @@ class RemoteCall:
         self._metrics = metrics
         self._payloads = payloads
         self._traces = traces
+        self._retries = Retries(stage, metrics)
         self._handle = handle
         self._by_reference = handle.options(method_name="run", _by_reference=True)
         self._by_value = handle.options(method_name="run", _by_reference=False)
@@ -207,18 +211,30 @@ class RemoteCall:
     def submit(self, request: Any, payload: Pending | None = None) -> Pending:
         """Send the request; a payload in the object store is passed on without being awaited."""
         span = self._traces.stage(self._stage, request, call=True)
+        pending = Pending(self._stage)
+        attempt: Callable[[bool], Awaitable[Any]]
+        if payload is None or payload.reference is not None:
+            pending.response = self._send(request, payload and payload.reference, span)
+            attempt = partial(self._answered, pending, request, payload, span)
+        else:
+            attempt = partial(self._after, request, payload, span)
+        return pending.run(self._traced(span, self._retries.run, attempt))
+
+    def _send(self, request: Any, payload: Any, span: Span) -> Any:
         if payload is None:
-            return self._sent(self._way(request).remote(request, **span.handed_on), span)
-        if payload.reference is not None:
-            sent = self._by_reference.remote(request, payload.reference, time.time(), **span.handed_on)
-            return self._sent(sent, span)
-        return Pending(self._stage).run(self._traced(span, self._after, request, payload, span))
+            return self._way(request).remote(request, **span.handed_on)
+        return self._by_reference.remote(request, payload, time.time(), **span.handed_on)
+
+    async def _answered(
+        self, pending: Pending, request: Any, payload: Pending | None, span: Span, repeated: bool
+    ) -> Any:
+        if repeated:  # what a reference stands for may have died with its owner; this process has mapped it
+            made = None if payload is None else await payload.result(math.inf)
+            pending.response = self._send(request, made, span)
+        return await self._wait(pending.response)
 
     def _way(self, request: Any) -> Any:
         return self._by_reference if message_bytes(request) > INLINE_BYTES else self._by_value
-
-    def _sent(self, response: Any, span: Span) -> Pending:
-        return Pending(self._stage, response).run(self._traced(span, self._wait, response))
 
     async def _traced(self, span: Span, work: Callable[..., Awaitable[Any]], *arguments: Any) -> Any:
         with span:
@@ -228,7 +244,7 @@ class RemoteCall:
 
     async def call(self, request: Any, deadline: float) -> Any:
         """Send a small request of a caller that was admitted already: a full queue makes it wait, never fail."""
-        pause = _SHORTEST_PAUSE_SECONDS
+        pause, made = _SHORTEST_PAUSE_SECONDS, 1
         while True:
             response = self._by_value.remote(request)
             try:
@@ -238,10 +254,13 @@ class RemoteCall:
                 raise DeadlineExceeded("The request's deadline has passed.", self._stage) from None
             except Exception as error:
                 translated = translate(error, self._stage)
-                if not isinstance(translated, Overloaded) or time.monotonic() + pause > deadline:
-                    raise translated from None
             finally:
-                _cancel(response)
+                cancel_response(response)
+            if isinstance(translated, ReplicaLost) and await self._retries.another(made):
+                made += 1
+                continue
+            if not isinstance(translated, Overloaded) or time.monotonic() + pause > deadline:
+                raise translated
             self._metrics.add("baton_retries_total", stage=self._stage)
             await asyncio.sleep(pause)
             pause = min(2 * pause, _LONGEST_PAUSE_SECONDS)
@@ -251,9 +270,15 @@ class RemoteCall:
         handle = self._handle.options(method_name="manage", _by_reference=True)
         span = self._traces.stage(self._stage, call=True)
         span.set(code__function__name=method)
-        return await self._traced(span, self._exchange, handle, span, method, *arguments)
+        if method not in _SAFE_METHODS:
+            return await self._traced(span, self._exchange, handle, span, method, *arguments)
 
-    async def _after(self, request: Any, payload: Pending, span: Span) -> Any:
+        async def attempt(repeated: bool) -> Any:
+            return await self._exchange(handle, span, method, *arguments)
+
+        return await self._traced(span, self._retries.run, attempt)
+
+    async def _after(self, request: Any, payload: Pending, span: Span, repeated: bool) -> Any:
         """Send the request with a payload in shared memory, or else as an argument through the object store."""
         made = await payload.result(math.inf)
         if payload.placed is None and payload.reference is None and self._payloads is not None:
@@ -263,14 +288,15 @@ class RemoteCall:
         if payload.placed is not None:
             with contextlib.suppress(PayloadElsewhere):  # a replica on another node
                 return await self._exchange(self._way(request), span, request, payload.placed, time.time())
-        return await self._exchange(self._by_reference, span, request, payload.reference or made, time.time())
+        passed = made if repeated or payload.reference is None else payload.reference
+        return await self._exchange(self._by_reference, span, request, passed, time.time())
 
     async def _exchange(self, handle: Any, span: Span, *arguments: Any) -> Any:
         response = handle.remote(*arguments, **span.handed_on)
         try:
             return await self._wait(response)
         finally:
-            _cancel(response)
+            cancel_response(response)
 
     async def _wait(self, response: Any) -> Any:
         try:
@@ -278,7 +304,7 @@ class RemoteCall:
         except Exception as error:
             translated = translate(error, self._stage)
             if isinstance(translated, Overloaded):
-                self._metrics.add("baton_sheds_total", stage=self._stage)
+                self._metrics.add("baton_sheds_total", stage=self._stage, priority="")
             raise translated from None
 
 
@@ -296,10 +322,22 @@ class RemoteRetriever(RemoteCall):
         """Send the question."""
         pending = Pending(self._stage)
         span = self._traces.stage(self._stage, request, call=True)
-        if self._payloads is not None and time.monotonic() > self._elsewhere_until:
-            pending.response = self._place.remote(request, **span.handed_on)
-            return pending.run(self._traced(span, self._placed, request, pending, self._payloads, span))
-        return pending.run(self._traced(span, self._wait, self._refer(request, pending, span)))
+        self._ask(request, pending, span)
+        attempt = partial(self._found, request, pending, span)
+        return pending.run(self._traced(span, self._retries.run, attempt))
+
+    def _ask(self, request: Any, pending: Pending, span: Span) -> None:
+        if self._payloads is None or time.monotonic() <= self._elsewhere_until:
+            self._refer(request, pending, span)
+        else:
+            pending.response, pending.reference = self._place.remote(request, **span.handed_on), None
+
+    async def _found(self, request: Any, pending: Pending, span: Span, repeated: bool) -> Any:
+        if repeated:
+            self._ask(request, pending, span)
+        if self._payloads is None or pending.reference is not None:
+            return await self._wait(pending.response)
+        return await self._placed(request, pending, self._payloads, span)
 
     async def _placed(self, request: Any, pending: Pending, payloads: Payloads, span: Span) -> Any:
         placed = await self._wait(pending.response)
@@ -315,52 +353,6 @@ class RemoteRetriever(RemoteCall):
     def _refer(self, request: Any, pending: Pending, span: Span) -> Any:
         pending.response = pending.reference = self._by_reference.remote(request, **span.handed_on)
         return pending.response
-
-
-class RemoteEngine:
-    """A model's engine in an application of its own, streamed by value (``app/stages/generator.py: Engine``)."""
-
-    def __init__(self, stage: str, find_handle: Callable[[], Any], metrics: Metrics) -> None:
-        self._stage = stage
-        self._find_handle = find_handle
-        self._metrics = metrics
-        self._handle: Any = None
-
-    async def generate(self, kind: str, body: Mapping[str, Any], trace: Carrier | None = None) -> AsyncIterator[Any]:
-        """Yield the engine's items; closing the iterator, or leaving it for any reason, aborts the request."""
-        response = None
-        finished = False
-        try:
-            # A trace is sent where there is one, so that engines in applications of an older version go on serving.
-            response = self._stream(str(body.get("model", ""))).remote(
-                kind, dict(body), **({"trace": trace} if trace else {})
-            )
-            async for item in response:
-                yield item
-            finished = True
-        except BatonError:
-            raise
-        except Exception as error:
-            translated = translate(error, self._stage)
-            if isinstance(translated, Overloaded):
-                self._metrics.add("baton_sheds_total", stage=self._stage)
-            raise translated from None
-        finally:
-            if response is not None:
-                _cancel(response)
-            if not finished:
-                self._metrics.add("baton_cancels_total", stage=self._stage)
-
-    def _stream(self, model: str) -> Any:
-        if self._handle is None:
-            handle = self._find_handle()
-            # Serve's default, cloudpickle, takes 5 us per item and end where pickle takes 1; items are plain data.
-            self._handle = handle.options(
-                method_name="generate", stream=True, response_serialization="pickle", _by_reference=False
-            )
-        if model != base_model(model):  # Serve sends the request to a replica that has the adapter, and it loads there
-            return self._handle.options(multiplexed_model_id=model)
-        return self._handle
 
 
 def message_bytes(message: Any) -> int:

@@ -31,6 +31,7 @@ class ChatJob:
     ``prompt`` set = a bare completion: both guardrails, no template, no retrieval. ``retrieval`` None = no retrieval;
     its ``text`` is the last user message. ``n_candidates`` ≥ ``n`` answers are generated and the best ``n`` returned.
     ``deadline`` is a ``time.monotonic()`` instant. ``return_contexts`` asks for the passages' text in the reply.
+    ``priority`` is the name of the job's class, ``engine_priority`` what the engine's scheduler is told of it.
     """
 
     request_id: str
@@ -52,7 +53,8 @@ class ChatJob:
     logprobs: bool = False
     top_logprobs: int = 0
     return_contexts: bool = False
-    priority: Literal["interactive", "batch"] = "interactive"
+    priority: str = "interactive"
+    engine_priority: int = 0
     context_tokens: int | None = None
     """Tokens that prompt and answer may take together; None for the model's window."""
     variant: str = ""

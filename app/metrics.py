@@ -81,16 +81,20 @@ _STAGES = (
     _histogram("baton_stage_milliseconds", ("stage",), "Milliseconds that one request spends in a stage.", _SHORT),
     _histogram(
         "baton_queue_milliseconds",
-        ("stage",),
+        ("stage", "priority"),
         "Milliseconds that one request waits in the gateway's process before a stage takes it.",
         _SHORT,
     ),
-    _gauge("baton_queued", ("stage",), "Requests that wait in the gateway's process before a stage takes them."),
-    _gauge("baton_ongoing", ("stage",), "Requests at work in a stage of the gateway's process."),
-    _counter("baton_sheds_total", ("stage",), "Requests refused because a queue was full."),
+    _gauge(
+        "baton_queued",
+        ("stage", "priority"),
+        "Requests that wait in the gateway's process before a stage takes them.",
+    ),
+    _gauge("baton_ongoing", ("stage", "priority"), "Requests that hold a place of the gateway, a model or a stage."),
+    _counter("baton_sheds_total", ("stage", "priority"), "Requests refused because a queue was full."),
     _counter("baton_timeouts_total", ("stage",), "Requests whose deadline passed, by the stage that had them."),
     _counter("baton_cancels_total", ("stage",), "Calls cancelled before their end, by stage."),
-    _counter("baton_retries_total", ("stage",), "Calls of an admitted request sent again to a stage that was full."),
+    _counter("baton_retries_total", ("stage",), "Calls sent again: the stage was full, or its replica died."),
 )
 _HOPS = (
     _counter("baton_handoffs_total", ("hop", "path"), "Payloads handed from stage to stage."),

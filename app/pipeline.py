@@ -8,10 +8,11 @@ from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequen
 from contextlib import aclosing
 from typing import Any
 
-from app.admission import Admission, Capacity
+from app.admission import Admission
 from app.answering import Answering, Stages
+from app.entrance import Entrance, Entry
 from app.errors import BatonError, DeadlineExceeded, GuardrailBlocked, model_starting
-from app.jobs import ChatEvent, ChatJob, DocumentResult, Embedded, base_model
+from app.jobs import ChatEvent, ChatJob, DocumentResult, Embedded, Started, base_model
 from app.messages import JudgeRequest, Verdict
 from app.notes import note_verdict
 
@@ -31,38 +32,39 @@ class Pipeline:
     def __init__(
         self,
         stages: Stages,
-        admission: Admission,
-        capacity: Capacity,
+        entrance: Entrance,
         readiness_probe: Callable[[], Awaitable[dict[str, str]]],
         model_runs: Callable[[str], Awaitable[bool]],
     ) -> None:
         self._stages = stages
-        self._admission = admission
-        self._capacity = capacity
+        self._entrance = entrance
         self._readiness_probe = readiness_probe
         self._model_runs = model_runs
         self._uploads = Admission("retriever", _UPLOADS, _WAITING_UPLOADS, stages.metrics)
 
     async def chat(self, job: ChatJob) -> AsyncGenerator[ChatEvent, None]:
         """Answer a job; see :meth:`app.jobs.PipelinePort.chat`."""
-        with self._capacity.taken(job.engine):
-            await self._admit(job.deadline)
-            answering = Answering(self._stages, job)
-            try:
-                await self._judge_names(job)
-                async with aclosing(answering.events()) as events:
-                    async for event in events:
-                        yield event
-            except DeadlineExceeded as error:
-                self._note_timeout(error)
-                raise await self._reason(error, job.engine) from None
-            finally:
-                self._admission.release()
-                answering.close()
+        answering = Answering(self._stages, job)  # before the wait, which is part of the time to the first token
+        entry: Entry | None = None
+        try:
+            entry = await self._entrance.enter(job.engine, job.priority, job.deadline)
+            await self._judge_names(job)
+            async with aclosing(answering.events()) as events:
+                async for event in events:
+                    if isinstance(event, Started):
+                        entry.started()
+                    yield event
+        except DeadlineExceeded as error:
+            self._note_timeout(error)
+            raise await self._reason(error, job.engine) from None
+        finally:
+            if entry is not None:
+                entry.leave()
+            answering.close()
 
     def busy(self, model: str) -> float | None:
         """Return the share of a model's capacity that is taken; see :meth:`app.jobs.PipelinePort.busy`."""
-        return self._capacity.share(base_model(model))
+        return self._entrance.share(base_model(model))
 
     async def _reason(self, error: DeadlineExceeded, model: str) -> BatonError:
         """Tell a model that is slow from one that was asleep: the second is worth another try."""
@@ -94,22 +96,14 @@ class Pipeline:
         note_verdict(self._stages.metrics, "input", verdict, job)
         return verdict
 
-    async def _admit(self, deadline: float) -> None:
-        try:
-            async with asyncio.timeout_at(deadline):
-                await self._admission.acquire()
-        except TimeoutError:
-            late = DeadlineExceeded("The request waited in the gateway's queue until its deadline.", "gateway")
-            self._note_timeout(late)
-            raise late from None
-
     def _note_timeout(self, error: DeadlineExceeded) -> None:
         self._stages.metrics.add("baton_timeouts_total", stage=error.stage)
 
     async def embed(self, texts: Sequence[str], policy: str, deadline: float) -> Embedded:
         """Judge the texts and embed them as queries."""
-        await self._admit(deadline)
+        entry: Entry | None = None
         try:
+            entry = await self._entrance.enter(None, None, deadline)
             verdict = await self._judged(tuple(texts), policy, deadline)
             if verdict.action == "block":
                 raise GuardrailBlocked("An input was blocked by the guardrail; rephrase it.", "guardrail", "input")
@@ -118,7 +112,8 @@ class Pipeline:
             self._note_timeout(error)
             raise
         finally:
-            self._admission.release()
+            if entry is not None:
+                entry.leave()
         return embedded
 
     async def list_collections(self, tenant: str = "") -> list[dict[str, Any]]:

@@ -99,7 +99,10 @@ _PIPELINE = (
         "The {{ $labels.stage }} sheds requests" + _WHERE,
         "{{ $value | humanize }} requests a second are refused with 503 because the queue is full.",
         "baton-pipeline",
-        ("Pipeline board, row of the stage: queue wait and requests at work.",),
+        (
+            "Pipeline board, row of the stage: queue wait and requests at work.",
+            "Row gateway: which priority class is shed; of the lowest it may be what was meant.",
+        ),
         ("Raise the stage's replicas; or its `max_queued_requests` if callers rather wait.",),
     ),
     Alert(

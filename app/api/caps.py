@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 
 from app.api.fields import ExtensionFields, SamplingFields
+from app.api.priorities import Priority
 from app.api.resolution import Target
 from app.config.gateway import LimitsConfig
 from app.errors import InvalidRequest
@@ -57,9 +58,10 @@ def candidates_for(body: ExtensionFields, n: int, target: Target, limits: Limits
     return body.n_candidates
 
 
-def deadline_for(timeout_seconds: float | None, limits: LimitsConfig) -> float:
+def deadline_for(timeout_seconds: float | None, limits: LimitsConfig, priority: Priority | None = None) -> float:
     """Return the ``time.monotonic()`` instant by which the request must be answered."""
-    seconds = limits.timeout_seconds if timeout_seconds is None else timeout_seconds
+    default = (priority and priority.timeout_seconds) or limits.timeout_seconds
+    seconds = default if timeout_seconds is None else timeout_seconds
     if seconds > limits.max_timeout_seconds:
         raise InvalidRequest(
             f"timeout_seconds is over the limit of {limits.max_timeout_seconds:g}.", param="timeout_seconds"

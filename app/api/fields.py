@@ -133,8 +133,9 @@ class ExtensionFields(StrictModel):
 
     profile: str | None = None
     """The profile to answer under; a conflict with the path or with ``model`` is refused."""
-    priority: Literal["interactive", "batch"] | None = None
-    """Whether somebody waits for the answer."""
+    priority: str | None = None
+    """The request's priority class: `interactive` where somebody waits for the answer, `batch`, or another one that the
+    gateway was given."""
     timeout_seconds: Annotated[float, Field(gt=0)] | None = None
     """Deadline of the request, shared by all stages."""
     n_candidates: Annotated[int, Field(ge=1)] | None = None

@@ -14,6 +14,7 @@ from app.api.chat.schema import ChatMessage, ChatRequest
 from app.api.chat.service import build_job
 from app.api.context import facts_of, gateway
 from app.api.fields import StrictModel
+from app.api.priorities import resolve_priority
 from app.api.replies import Answer, baton_body
 from app.api.resolution import resolve_request
 from app.api.routing import asked_in_chat, routed_job
@@ -59,12 +60,13 @@ async def generate(body: GenerateBody, request: Request) -> Response:
     target = resolve_request(request, config, None, None)
     question = ChatMessage(role="user", content=body.prompt)
     chat = ChatRequest(messages=[question], **body.model_dump(exclude={"prompt"}, exclude_none=True))
+    priority = resolve_priority(config, None)
     request_id = facts_of(request.scope).request_id
     job = routed_job(
         request,
         target,
-        asked_in_chat(request, chat),
-        lambda found: build_job(chat, found, config.limits, request_id),
+        asked_in_chat(request, chat, priority.name),
+        lambda found: build_job(chat, found, priority, config.limits, request_id),
     )
     if not body.stream:
         return await plain_reply(request, job, _body)

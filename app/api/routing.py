@@ -12,6 +12,7 @@ from fastapi import Request
 from app.api.chat.schema import ChatRequest
 from app.api.completions.schema import CompletionRequest
 from app.api.context import facts_of, gateway
+from app.api.priorities import lowest_priority
 from app.api.resolution import Target
 from app.config.gateway import GatewayConfig
 from app.errors import ClientError
@@ -24,24 +25,24 @@ SESSION_ID = "x-session-id"
 Build = Callable[[Target], ChatJob]
 
 
-def asked_in_chat(request: Request, body: ChatRequest) -> Asked:
+def asked_in_chat(request: Request, body: ChatRequest, priority: str) -> Asked:
     """Return what routing looks at in a conversation."""
     question = next((turn.content or "" for turn in reversed(body.messages) if turn.role == "user"), "")
     texts = [turn.content or "" for turn in body.messages]
     json_asked = body.response_format is not None and body.response_format.type != "text"
-    return replace(_asked(request, body), texts=texts, question=question, json_asked=json_asked)
+    return replace(_asked(request, body, priority), texts=texts, question=question, json_asked=json_asked)
 
 
-def asked_in_completion(request: Request, body: CompletionRequest) -> Asked:
+def asked_in_completion(request: Request, body: CompletionRequest, priority: str) -> Asked:
     """Return what routing looks at in a bare prompt."""
-    return replace(_asked(request, body), texts=[body.prompt], question=body.prompt)
+    return replace(_asked(request, body, priority), texts=[body.prompt], question=body.prompt)
 
 
-def _asked(request: Request, body: ChatRequest | CompletionRequest) -> Asked:
+def _asked(request: Request, body: ChatRequest | CompletionRequest, priority: str) -> Asked:
     facts = facts_of(request.scope)
     return Asked(
         request_id=facts.request_id,
-        priority=body.priority or "interactive",
+        priority=priority,
         key_id=facts.key_id,
         user=_text(body.user) or _text(body.safety_identifier),
         session=request.headers.get(SESSION_ID, ""),
@@ -80,6 +81,7 @@ def _routed(config: GatewayConfig, target: Target, found: Route) -> Target:
 
 
 def _shadows(config: GatewayConfig, target: Target, answering: Route, asked: Asked, build: Build) -> Iterator[Shadow]:
+    lowest = lowest_priority(config)
     for found in shadows(config, target.profile_name, answering.variant, asked):
         try:
             job: ChatJob | None = build(_routed(config, target, found))
@@ -88,5 +90,11 @@ def _shadows(config: GatewayConfig, target: Target, answering: Route, asked: Ask
         seconds = 0.0
         if job is not None:
             seconds = job.deadline - time.monotonic()
-            job = replace(job, request_id=f"{job.request_id}.{found.variant}", priority="batch", return_contexts=False)
+            job = replace(
+                job,
+                request_id=f"{job.request_id}.{found.variant}",
+                priority=lowest.name,
+                engine_priority=lowest.engine_priority,
+                return_contexts=False,
+            )
         yield Shadow(found.variant, target.profile_name, job, seconds)

@@ -6,11 +6,12 @@ Ray takes a deprecated name with a warning in a log that nobody reads, and drops
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, Self
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, WithJsonSchema
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, WithJsonSchema, model_validator
 
 from app.faults import path_of, sentence_of
+from app.scaling import check_targets
 
 #: Names that Ray has given up → what to write in their place.
 DEPRECATED: Mapping[str, str] = {
@@ -33,6 +34,28 @@ Positive = Annotated[float, Field(gt=0)]
 
 class _RayOptions(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True, protected_namespaces=())
+
+
+#: Baton's own policy for engines, under the two spellings that Ray takes.
+ENGINE_POLICIES = tuple(f"app.deployments.engine_policy{mark}EnginePolicy" for mark in ":.")
+
+
+class PolicyOptions(_RayOptions):
+    """An autoscaling policy, as Ray describes it."""
+
+    policy_function: Annotated[str, Field(pattern=r"^[A-Za-z_][\w.]*[:.][A-Za-z_]\w*$")]
+    """Import path of the function or class."""
+    policy_kwargs: dict[str, Any] = Field(default_factory=dict)
+    """Arguments of the class."""
+
+    @model_validator(mode="after")
+    def _engine_policy_has_targets(self) -> Self:
+        if self.policy_function in ENGINE_POLICIES:
+            known = {"targets", "queries", "prometheus_address"}
+            for name in sorted(self.policy_kwargs.keys() - known):
+                raise ValueError(f"policy_kwargs.{name}: there is no such key: take {', '.join(sorted(known))}")
+            check_targets(self.policy_kwargs.get("targets", {}), self.policy_kwargs.get("queries", {}))
+        return self
 
 
 class AutoscalingOptions(_RayOptions):
@@ -60,15 +83,16 @@ class AutoscalingOptions(_RayOptions):
     """Over how long load is averaged."""
     aggregation_function: Literal["mean", "max", "min"] | None = None
     """How load is aggregated over that time."""
-    policy: dict[str, Any] | None = None
-    """A policy of your own, as Ray describes it."""
+    policy: PolicyOptions | None = None
+    """What to scale by instead of target_ongoing_requests; a change restarts the application's replicas."""
 
     def filled(self) -> dict[str, Any]:
         """Return all options with their defaults, as Serve takes them."""
         initial = self.initial_replicas
         if initial is None:
             initial = min(max(_INITIAL_REPLICAS, self.min_replicas), self.max_replicas)
-        return {**self.model_dump(exclude_none=True), "initial_replicas": initial}
+        policy = {} if self.policy is None else {"policy": self.policy.model_dump(exclude_unset=True)}
+        return {**self.model_dump(exclude_none=True), "initial_replicas": initial, **policy}
 
 
 class ActorOptions(_RayOptions):
@@ -110,7 +134,8 @@ class DeploymentOptions(_RayOptions):
     graceful_shutdown_wait_loop_s: Seconds | None = None
     """How often a stopping replica looks whether its requests are done; Ray's default is 2."""
     graceful_shutdown_timeout_s: Seconds | None = None
-    """How long it may take to finish them; Ray's default is 20."""
+    """How long it may take to finish them; then they are cut off. Models that scale by load take 90, Ray's default is
+    20."""
     placement_group_bundles: list[dict[str, float]] | None = None
     """Resources of each process of a replica."""
     placement_group_strategy: Literal["PACK", "SPREAD", "STRICT_PACK", "STRICT_SPREAD"] | None = None

@@ -9,6 +9,7 @@ from pydantic import Field, PrivateAttr, model_validator
 
 from app.answers.json_check import check_schema
 from app.config.base import Config
+from app.config.priorities import DEFAULT_PRIORITIES, DEFAULT_PRIORITY, PriorityConfig
 from app.config.profile import Count, ModelName, Name, ProfileConfig
 from app.config.response_format import JsonSchemaFormat
 from app.config.routing import RoutingConfig
@@ -107,10 +108,23 @@ class GatewayConfig(Config):
     """Caps on requests."""
     model_capacity: dict[Name, Count] = Field(default_factory=dict)
     """Jobs in flight per model; more are refused before any stage works on them. Empty: any number."""
+    priorities: dict[Name, PriorityConfig] = Field(default_factory=lambda: dict(DEFAULT_PRIORITIES))
+    """Priority classes by name."""
+    default_priority: Name = DEFAULT_PRIORITY
+    """The class of requests that name none."""
     routing: dict[Name, RoutingConfig] = Field(default_factory=dict)
     """Variants, rules and shadows by profile."""
     #: What variants answer under: putting one together takes 0.3 ms of a core, and each request needs one.
     _variants: dict[tuple[str, str], ProfileConfig] = PrivateAttr(default_factory=dict)
+
+    @model_validator(mode="after")
+    def _classes_fit_together(self) -> Self:
+        if self.default_priority not in self.priorities:
+            raise ValueError(f"defaultPriority names {self.default_priority!r}, which priorities does not hold")
+        for name, found in self.priorities.items():
+            if (found.timeout_seconds or 0) > self.limits.max_timeout_seconds:
+                raise ValueError(f"priorities.{name}.timeoutSeconds is larger than limits.maxTimeoutSeconds")
+        return self
 
     @model_validator(mode="after")
     def _capacities_have_models(self) -> Self:
@@ -145,10 +159,11 @@ class GatewayConfig(Config):
                     where = f"routing.{name}.variants.{variant}.profile"
                     raise ValueError(f"{where} names {found.profile!r}, which profiles does not hold")
             for place, rule in enumerate(routing.rules):
+                where = f"routing.{name}.rules[{place}]"
                 if rule.model is not None and rule.model not in self.models:
-                    raise ValueError(
-                        f"routing.{name}.rules[{place}].model names {rule.model!r}, which models does not hold"
-                    )
+                    raise ValueError(f"{where}.model names {rule.model!r}, which models does not hold")
+                if rule.when.priority not in {None, *self.priorities}:
+                    raise ValueError(f"{where}.when.priority names {rule.when.priority!r}, which priorities lacks")
         return self
 
     def variant(self, profile: str, variant: str) -> ProfileConfig:

@@ -19,6 +19,7 @@ from app.config.embedder import EmbedderConfig
 from app.config.gateway import GatewayConfig, LimitsConfig, ModelInfo
 from app.config.guardrail import GuardrailConfig
 from app.config.observing import LogsConfig, TracesConfig
+from app.config.priorities import DEFAULT_PRIORITIES, DEFAULT_PRIORITY, PriorityConfig
 from app.config.profile import Count, Name, ProfileConfig
 from app.config.retrieval import ChunkingConfig, RetrieverConfig, StoreConfig
 from app.config.routing import RoutingConfig
@@ -159,6 +160,10 @@ class PipelineSettings(Config):
     either ``lora_config`` (fetched when first asked for) or the adapters among its ``lora_modules``."""
     routing: dict[Name, RoutingConfig] = Field(default_factory=dict)
     """Variants of profiles with their weights, rules before the weights, and shadow traffic, by profile."""
+    priorities: dict[Name, PriorityConfig] = Field(default_factory=lambda: dict(DEFAULT_PRIORITIES), max_length=16)
+    """Priority classes by name; requests name theirs in the field `priority`."""
+    default_priority: Name = DEFAULT_PRIORITY
+    """The class of requests that name none."""
     guardrail: GuardrailConfig = GuardrailConfig()
     """Policies."""
     retriever: RetrieverConfig = RetrieverConfig()
@@ -208,6 +213,8 @@ class PipelineSettings(Config):
                 "limits": self.limits,
                 "model_capacity": self.model_capacity,
                 "routing": self.routing,
+                "priorities": self.priorities,
+                "default_priority": self.default_priority,
             },
             "settings",
         )

@@ -76,8 +76,16 @@ def _model_application(model: ModelApplication, common: Mapping[str, Any]) -> di
         "args": dict(model.engine),
         "runtime_env": {**common, "env_vars": {**common.get("env_vars", {}), **model.env}},
         # Here, not in the engine: a change of num_replicas or of a limit then happens in place.
-        "deployments": [{"name": "generator", **model.options}],
+        "deployments": [{"name": "generator", **_patient(model.options)}],
     }
+
+
+def _patient(options: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a model's options with time for the answers that a replica is writing when load takes it away.
+
+    Serve's 20 s would cut off most long ones; without an end a single stream would keep a GPU for as long as it likes.
+    """
+    return {"graceful_shutdown_timeout_s": 90, **options} if options.get("autoscaling_config") else dict(options)
 
 
 def _without_options(shape: dict[str, Any]) -> dict[str, Any]:

@@ -10,7 +10,7 @@ from typing import Any
 from fastapi import FastAPI
 from ray import serve
 
-from app.admission import Admission, Capacity
+from app.admission import Admission
 from app.answering import Stages
 from app.api.application import build_api
 from app.api.context import Observed
@@ -20,11 +20,13 @@ from app.config.serve import STAGES
 from app.deployments.live_settings import ClusterKept, LiveSettings, lasting
 from app.deployments.runner import settle
 from app.deployments.stages import build_runner, open_payloads, stage_shape
+from app.entrance import Entrance, Room
 from app.errors import ConfigError, StageUnavailable
-from app.handles import LocalCall, RemoteCall, RemoteEngine, RemoteRetriever, StageCall
+from app.handles import LocalCall, RemoteCall, RemoteRetriever, StageCall
 from app.handoff import HandoffMeter
 from app.keys.ring import Keys
 from app.metrics import Metrics, RayMetrics
+from app.remote_engine import RemoteEngine
 from app.routing.pipeline import RoutedPipeline
 from app.stages.generator import Generator
 from app.traces import Traces
@@ -52,22 +54,29 @@ class Gateway:
         self._runners = {name: build_runner(name, self._shape, self._metrics, self._traces) for name in here}
         for runner in self._runners.values():  # one by one: transformers cannot be imported by two threads at once
             await runner.start()
-        capacity = Capacity(lambda model: self._current_settings().model_capacity.get(model), self._metrics)
-        readiness = Readiness(self._shape)
-        self._pipeline = RoutedPipeline(
-            self._stages(handles), self._admission(), capacity, readiness.probe, readiness.model_runs
-        )
-
-    def _admission(self) -> Admission:
-        own = self._shape.stages.gateway
-        return Admission("gateway", own.max_ongoing_requests, own.max_queued_requests, self._metrics)
-
-    def _stages(self, handles: Mapping[str, Any]) -> Stages:
-        calls = {name: self._call(name, handles) for name in STAGES}
         engines = {
             name: RemoteEngine("generator", _finder(model.application), self._metrics)
             for name, model in self._shape.models.items()
         }
+        readiness = Readiness(self._shape)
+        self._pipeline = RoutedPipeline(
+            self._stages(handles, engines), self._entrance(engines), readiness.probe, readiness.model_runs
+        )
+
+    def _entrance(self, engines: Mapping[str, RemoteEngine]) -> Entrance:
+        own = self._shape.stages.gateway
+        room = Room(
+            max_ongoing=own.max_ongoing_requests,
+            max_queued=own.max_queued_requests,
+            engine_slots=lambda model: engines[model].slots(),
+            capacity=lambda model: self._current_settings().model_capacity.get(model),
+            gateways=_gateways,
+            beyond=1,
+        )
+        return Entrance(self._metrics, lambda: self._current_settings().priorities, room)
+
+    def _stages(self, handles: Mapping[str, Any], engines: Mapping[str, RemoteEngine]) -> Stages:
+        calls = {name: self._call(name, handles) for name in STAGES}
         meter = HandoffMeter(self._metrics)
         return Stages(**calls, generator=Generator(engines), metrics=self._metrics, meter=meter, traces=self._traces)
 
@@ -139,6 +148,11 @@ class Gateway:
 
 def _lasting(settings: Any) -> Any:
     return {**settings, "guardrail": lasting(settings.get("guardrail", {}))}
+
+
+def _gateways() -> int:
+    """Return the number of the gateway's replicas, as configured: where they scale by load, the number at the start."""
+    return max(1, serve.get_replica_context().world_size or 1)
 
 
 def _finder(application: str) -> Callable[[], Any]:

@@ -16,6 +16,7 @@ from ray.llm._internal.serve.core.protocol import RawRequestInfo
 from ray.serve.llm.deployment import LLMServer
 from ray.serve.llm.openai_api_models import ChatCompletionRequest, CompletionRequest
 
+from app.deployments.engine_load import EngineLoad
 from app.deployments.shared_memory import remove_orphans, session_began
 
 
@@ -25,6 +26,7 @@ class GeneratorServer(LLMServer):  # type: ignore[misc]
     async def start(self) -> None:
         """Start the engine, without what an engine that was killed left in shared memory."""
         self._session_began = session_began()
+        self._load = EngineLoad()
         await asyncio.to_thread(remove_orphans, self._session_began)  # room for the new engine
         await super().start()
         await asyncio.to_thread(remove_orphans, self._session_began)  # of processes that were still ending before
@@ -33,6 +35,11 @@ class GeneratorServer(LLMServer):  # type: ignore[misc]
         # The stock method also starts an actor that reports usage: one more process with all of the engine's imports,
         # 700 MB and 20 s of CPU time just when the first requests come.
         await self.engine.start()
+        self._load.listen(getattr(self.engine, "_engine_client", None))
+
+    async def record_autoscaling_stats(self) -> dict[str, float]:
+        """Return what the engine is busy with; Serve asks for it on behalf of its autoscaling policy."""
+        return self._load.stats()
 
     async def _maybe_resolve_lora_from_multiplex(self) -> None:
         # Without lora_config the adapters are those that the engine was started with (lora_modules): none is fetched.
@@ -58,6 +65,7 @@ class GeneratorServer(LLMServer):  # type: ignore[misc]
         ``kind`` is ``chat`` or ``completions``; closing the iterator aborts the request in the engine. ``trace``: the
         W3C headers that vLLM's own span is begun under, where the engine was started with ``otlp_traces_endpoint``.
         """
+        self._load.count_request()
         request_class = ChatCompletionRequest if kind == "chat" else CompletionRequest
         try:
             request = request_class(**body)

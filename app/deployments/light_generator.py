@@ -31,6 +31,11 @@ class LightGenerator:
             async for item in items:
                 yield item
 
+    async def record_autoscaling_stats(self) -> dict[str, float]:
+        """Return what the engine is busy with."""
+        found: dict[str, float] = await self._server.record_autoscaling_stats()
+        return found
+
     async def check_health(self) -> None:
         """Raise when the engine is dead, so that Serve replaces the replica."""
         await self._server.check_health()

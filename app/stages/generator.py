@@ -178,6 +178,13 @@ def engine_error(error: Mapping[str, Any], kind: Kind = "chat") -> BatonError:
     return EngineFailed("The engine gave up on this request: send it again.", STAGE)
 
 
+def says_that_the_engine_died(item: Any) -> bool:
+    """Tell whether an engine's item is the error of one whose process ended, while its replica still takes calls."""
+    first = item[0] if isinstance(item, list) and item else item
+    error = first.get("error") if isinstance(first, Mapping) else None
+    return error is not None and str(error.get("message")).startswith(_ENGINE_IS_DEAD)
+
+
 def _too_long(message: str, kind: Kind) -> ContextLengthExceeded:
     """Return our sentence with the engine's numbers, as far as it tells any."""
     field = "messages" if kind == "chat" else "prompt"

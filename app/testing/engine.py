@@ -59,6 +59,10 @@ class FakeEngine:
             self.running -= 1
             self.aborted += not finished and self._fail_after is None
 
+    async def record_autoscaling_stats(self) -> dict[str, float]:
+        """Return what an engine tells of its load."""
+        return {"running": float(self.running), "waiting": 0.0, "kv_cache": min(1.0, self.running / 100)}
+
     async def _stream(self, kind: str, body: Mapping[str, Any]) -> AsyncIterator[list[Any]]:
         length = min(int(body["max_tokens"]), len(self._words))
         if body.get("ignore_eos"):

@@ -59,13 +59,37 @@ _ALL = Row(
         ),
         Panel(
             "Trouble by stage",
-            "Requests shed for a full queue, late, cancelled, and sent again to a full stage.",
+            "Requests shed for a full queue, late, cancelled, and sent again: the stage was full, or a replica died.",
             "reqps",
             tuple(
                 (rate(f"ray_baton_{kind}_total", by=("stage",)), f"{{{{stage}}}} {kind}")
                 for kind in ("sheds", "timeouts", "cancels", "retries")
             ),
         ),
+    ),
+)
+_MODELS = 'stage="generator"'
+_CLASSES = (
+    Panel(
+        "Wait for a model by priority class",
+        "95th percentile, from the request until a place of the model's engine is free.",
+        "ms",
+        ((quantile(0.95, "ray_baton_queue_milliseconds", _MODELS, by=("priority",)), "{{priority}}"),),
+    ),
+    Panel(
+        "Jobs of the models by priority class",
+        "Those that hold a place of an engine, and those that wait for one in the gateway.",
+        "none",
+        (
+            (total("ray_baton_ongoing", _MODELS, by=("priority",)), "{{priority}} at work"),
+            (total("ray_baton_queued", _MODELS, by=("priority",)), "{{priority}} waiting"),
+        ),
+    ),
+    Panel(
+        "Shed by priority class",
+        "The lowest class goes first; the highest is shed only when nothing below it waits.",
+        "reqps",
+        ((rate("ray_baton_sheds_total", by=("priority", "stage")), "{{priority}} {{stage}}"),),
     ),
 )
 _HOPS = Row(
@@ -177,7 +201,7 @@ BOARD = Board(
     (
         _ALL,
         _HOPS,
-        Row("gateway", (_queue("gateway"), _deployment("gateway"))),
+        Row("gateway", (_queue("gateway"), _deployment("gateway"), *_CLASSES)),
         Row("guardrail", _GUARDRAIL),
         Row("retriever", _RETRIEVER),
         Row("assembler", _ASSEMBLER),

@@ -19,13 +19,14 @@ import aiohttp
 import orjson
 import uvicorn
 
-from app.admission import Admission, Capacity
+from app.admission import Admission
 from app.answering import Stages
 from app.api.application import build_api
 from app.config.pipeline import PipelineSettings, PipelineShape
 from app.config.serve import STAGES
 from app.deployments.runner import StageRunner
 from app.deployments.stages import build_runner
+from app.entrance import Entrance, Room
 from app.handles import LocalCall
 from app.metrics import MemoryMetrics
 from app.pipeline import Pipeline
@@ -169,8 +170,9 @@ def gateway_service(plan: Plan, kind: str) -> Any:
         calls, engines = await (_own(plan, metrics) if kind == "one" else _remote(plan, kind == "whole"))
         stages = Stages(**calls, generator=Generator(engines), metrics=metrics, meter=Uncounted())
         shape = plan.shape.stages.gateway
-        admission = Admission("gateway", shape.max_ongoing_requests, shape.max_queued_requests, metrics)
-        found.append(Pipeline(stages, admission, Capacity(lambda model: None, metrics), _ready, _runs))
+        room = Room(shape.max_ongoing_requests, shape.max_queued_requests, lambda model: None, lambda model: None)
+        entrance = Entrance(metrics, lambda: settings.priorities, room)
+        found.append(Pipeline(stages, entrance, _ready, _runs))
         return _nothing
 
     service = Service(start)

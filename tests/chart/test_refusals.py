@@ -183,6 +183,7 @@ WRONG = {
     "window": (model(contextTokens=16384), "contextTokens is 16384", "8192"),
     "unknown model": ({"settings": {"profiles": {"default": {"model": "gpt"}}}}, "names gpt", "smollm2"),
     "unknown default profile": ({"settings": {"defaultProfile": "best"}}, "names best"),
+    "unknown default class": ({"settings": {"defaultPriority": "urgent"}}, "defaultPriority names urgent"),
     "unknown policy": ({"settings": {"profiles": {"plain": {"policy": "strict"}}}}, "policy names strict"),
     "no collection": (
         {"settings": {"profiles": {"plain": {"retrieval": {"enabled": True}}}}},

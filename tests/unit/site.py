@@ -4,12 +4,14 @@ import asyncio
 import time
 from pathlib import Path
 
-from app.admission import Admission, Capacity
+from app.admission import Admission
 from app.answering import Stages
 from app.config.answers import AssemblerConfig, ModelWindow, PostprocessorConfig
 from app.config.embedder import EmbedderConfig
 from app.config.guardrail import GuardrailConfig
+from app.config.priorities import DEFAULT_PRIORITIES
 from app.config.retrieval import RetrieverConfig
+from app.entrance import Entrance, Room
 from app.handles import LocalCall
 from app.handoff import HandoffMeter
 from app.jobs import ChatJob
@@ -84,11 +86,12 @@ class Site:
             calls[name] = LocalCall(name, self.runners[name], Admission(name, max_ongoing, max_queued, self.metrics))
         generator = Generator({"tiny": self.engine})
         stages = Stages(**calls, generator=generator, metrics=self.metrics, meter=HandoffMeter(self.metrics))
-        admission = Admission("gateway", max_ongoing, max_queued, self.metrics)
         self.running = {"tiny"}
-        self.pipeline = RoutedPipeline(
-            stages, admission, Capacity(lambda model: capacity, self.metrics), self._ready, self._runs
-        )
+        self.slots = None
+        self.priorities = dict(DEFAULT_PRIORITIES)
+        room = Room(max_ongoing, max_queued, lambda model: self.slots, lambda model: capacity)
+        self.entrance = Entrance(self.metrics, lambda: self.priorities, room)
+        self.pipeline = RoutedPipeline(stages, self.entrance, self._ready, self._runs)
         retriever.upsert_documents("notes", DOCUMENTS)
 
     async def _ready(self):

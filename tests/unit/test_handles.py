@@ -25,13 +25,13 @@ from app.handles import (
     INLINE_BYTES,
     LocalCall,
     RemoteCall,
-    RemoteEngine,
     RemoteRetriever,
     translate,
 )
 from app.messages import JudgeRequest, RetrievalQuery, Retrieved
 from app.metrics import MemoryMetrics
 from app.payloads import Payloads
+from app.remote_engine import RemoteEngine
 
 
 class Echo:
@@ -280,7 +280,7 @@ class RayTaskError(Exception):
 )
 async def test_whatever_a_replica_raises_becomes_one_of_our_errors(raised, expected):
     metrics = MemoryMetrics()
-    call = RemoteCall("retriever", Handle([Response(raised)]), metrics)
+    call = RemoteCall("retriever", Handle([Response(raised)] * 3), metrics)
     with pytest.raises(expected) as caught:
         await call.submit("question").result(soon())
     assert caught.value.stage == "retriever"

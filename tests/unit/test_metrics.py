@@ -20,8 +20,8 @@ def test_names_follow_prometheus_conventions():
 
 def test_totals_add_up_by_label():
     metrics = MemoryMetrics()
-    metrics.add("baton_sheds_total", stage="generator")
-    metrics.add("baton_sheds_total", 2, stage="retriever")
+    metrics.add("baton_sheds_total", stage="generator", priority="batch")
+    metrics.add("baton_sheds_total", 2, stage="retriever", priority="")
     assert metrics.total("baton_sheds_total") == 3
     assert metrics.total("baton_sheds_total", stage="retriever") == 2
     assert metrics.count("baton_sheds_total") == 2
@@ -30,7 +30,7 @@ def test_totals_add_up_by_label():
 def test_a_gauge_holds_its_last_value():
     metrics = MemoryMetrics()
     for value in (3, 2):
-        metrics.set("baton_queued", value, stage="generator")
+        metrics.set("baton_queued", value, stage="generator", priority="")
     assert metrics.total("baton_queued", stage="generator") == 2
 
 
@@ -43,9 +43,9 @@ def test_what_is_not_in_the_table_is_refused(recorder, name, labels):
 
 def test_a_counter_is_not_set_and_a_gauge_not_added_to():
     with pytest.raises(KeyError, match="counter"):
-        MemoryMetrics().set("baton_sheds_total", 1, stage="generator")
+        MemoryMetrics().set("baton_sheds_total", 1, stage="generator", priority="")
     with pytest.raises(KeyError, match="gauge"):
-        MemoryMetrics().add("baton_queued", stage="generator")
+        MemoryMetrics().add("baton_queued", stage="generator", priority="")
 
 
 class Instrument:
@@ -75,11 +75,11 @@ def test_ray_is_told_a_gauge_again_and_again(monkeypatch):
     instrument = Instrument()
     metrics = RayMetrics(gauge_seconds=0.01)
     monkeypatch.setattr(metrics, "_make", lambda metric: instrument)
-    metrics.set("baton_queued", 7, stage="generator")
+    metrics.set("baton_queued", 7, stage="generator", priority="")
     end = time.monotonic() + 5
     while len(instrument.given) < 3 and time.monotonic() < end:
         time.sleep(0.01)
-    assert instrument.given[:3] == [(7, {"stage": "generator"})] * 3
+    assert instrument.given[:3] == [(7, {"stage": "generator", "priority": ""})] * 3
 
 
 def test_equal_settings_have_equal_versions():

@@ -8,6 +8,7 @@ from typing import Any
 from app.answers.json_check import check_schema
 from app.api.caps import answer_tokens, at_most, candidates_for, check_stop, deadline_for, holds_at_most
 from app.api.chat.schema import ChatMessage, ChatRequest
+from app.api.priorities import Priority
 from app.api.resolution import Target
 from app.api.retrieval import retrieval_query
 from app.config.gateway import LimitsConfig
@@ -17,7 +18,7 @@ from app.jobs import ChatJob
 from app.messages import Message, ToolCall
 
 
-def build_job(body: ChatRequest, target: Target, limits: LimitsConfig, request_id: str) -> ChatJob:
+def build_job(body: ChatRequest, target: Target, priority: Priority, limits: LimitsConfig, request_id: str) -> ChatJob:
     """Return the job, with everything checked against the limits. Raises InvalidRequest and SchemaRejected."""
     profile, n = target.profile, body.n or 1
     holds_at_most("messages", len(body.messages), limits.max_messages, "messages")
@@ -32,7 +33,7 @@ def build_job(body: ChatRequest, target: Target, limits: LimitsConfig, request_i
         profile=target.profile_name,
         system_prompt=profile.system_prompt,
         policy=profile.policy,
-        deadline=deadline_for(body.timeout_seconds, limits),
+        deadline=deadline_for(body.timeout_seconds, limits, priority),
         messages=messages,
         retrieval=retrieval_query(body.rag, profile.retrieval, messages, limits),
         max_tokens=max_tokens,
@@ -45,7 +46,8 @@ def build_job(body: ChatRequest, target: Target, limits: LimitsConfig, request_i
         logprobs=bool(body.logprobs),
         top_logprobs=body.top_logprobs or 0,
         return_contexts=bool(body.rag and body.rag.return_contexts),
-        priority=body.priority or "interactive",
+        priority=priority.name,
+        engine_priority=priority.engine_priority,
         context_tokens=profile.limits.context_tokens,
         variant=target.variant,
         way=target.way,

@@ -10,6 +10,7 @@ from app.api.completions.reply import CompletionChunks, completion_body
 from app.api.completions.schema import CompletionRequest
 from app.api.completions.service import build_job
 from app.api.context import facts_of, gateway
+from app.api.priorities import resolve_priority
 from app.api.resolution import resolve_request
 from app.api.routing import asked_in_completion, routed_job
 
@@ -24,12 +25,13 @@ async def create_completion(body: CompletionRequest, request: Request) -> Respon
     """
     config = gateway(request).settings()
     target = resolve_request(request, config, body.profile, body.model)
+    priority = resolve_priority(config, body.priority)
     request_id = facts_of(request.scope).request_id
     job = routed_job(
         request,
         target,
-        asked_in_completion(request, body),
-        lambda found: build_job(body, found, config.limits, request_id),
+        asked_in_completion(request, body, priority.name),
+        lambda found: build_job(body, found, priority, config.limits, request_id),
     )
     if not body.stream:
         return await plain_reply(request, job, completion_body)

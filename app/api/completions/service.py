@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from app.api.caps import answer_tokens, at_most, candidates_for, check_stop, deadline_for
 from app.api.completions.schema import CompletionRequest
+from app.api.priorities import Priority
 from app.api.resolution import Target
 from app.config.gateway import LimitsConfig
 from app.jobs import ChatJob
 
 
-def build_job(body: CompletionRequest, target: Target, limits: LimitsConfig, request_id: str) -> ChatJob:
+def build_job(
+    body: CompletionRequest, target: Target, priority: Priority, limits: LimitsConfig, request_id: str
+) -> ChatJob:
     """Return the job, with everything checked against the limits. Raises InvalidRequest."""
     n = body.n or 1
     at_most("logprobs", body.logprobs, limits.max_top_logprobs)
@@ -20,7 +23,7 @@ def build_job(body: CompletionRequest, target: Target, limits: LimitsConfig, req
         profile=target.profile_name,
         system_prompt="",
         policy=target.profile.policy,
-        deadline=deadline_for(body.timeout_seconds, limits),
+        deadline=deadline_for(body.timeout_seconds, limits, priority),
         prompt=body.prompt,
         max_tokens=answer_tokens(body, body.max_tokens, target, limits),
         n=n,
@@ -28,7 +31,8 @@ def build_job(body: CompletionRequest, target: Target, limits: LimitsConfig, req
         sampling=body.sampling(target.profile.sampling),
         logprobs=body.logprobs is not None,
         top_logprobs=body.logprobs or 0,
-        priority=body.priority or "interactive",
+        priority=priority.name,
+        engine_priority=priority.engine_priority,
         variant=target.variant,
         way=target.way,
     )

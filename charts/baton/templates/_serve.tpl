@@ -24,7 +24,10 @@ It is JSON inside YAML: every string is quoted, so no reader takes "no", "1e5" o
 {{- $name := index . 0 -}}{{- $model := index . 1 -}}{{- $common := index . 2 -}}
 {{- $env := include "baton.filled" (list ($common.env_vars | default dict) $model.env) | fromJson -}}
 {{- $runtime := set (deepCopy $common) "env_vars" $env -}}
-{{- $deployment := include "baton.deployment" (list "generator" $model.options nil) | fromJson -}}
+{{- /* Time for the answers that a replica is writing when load takes it away; Serve's 20 s would cut off long ones. */ -}}
+{{- $patience := hasKey $model.options "autoscaling_config" | ternary (dict "graceful_shutdown_timeout_s" 90) dict -}}
+{{- $options := merge (deepCopy $model.options) $patience -}}
+{{- $deployment := include "baton.deployment" (list "generator" $options nil) | fromJson -}}
 {{- dict "name" (printf "model-%s" $name) "import_path" "app.main:build_model" "route_prefix" nil "args" $model.engine
   "runtime_env" $runtime "deployments" (list $deployment) | toJson -}}
 {{- end -}}

@@ -71,7 +71,7 @@
 {{- if not (has $tensor (list 1 2 4 8 16 32 64)) }}
 - {{ $place }}.engine.engine_kwargs.tensor_parallel_size is {{ $tensor }}, and a model's attention heads (32, 64, …) are not divided by it: use 1, 2, 4, 8 or 16.
 {{- end -}}
-{{- $grace := $model.options.graceful_shutdown_timeout_s | default 20 -}}
+{{- $grace := $model.options.graceful_shutdown_timeout_s | default (hasKey $model.options "autoscaling_config" | ternary 90 20) -}}
 {{- if ge (float64 $grace) (float64 $values.upgrade.terminationGracePeriodSeconds) }}
 - {{ $place }}.options.graceful_shutdown_timeout_s is {{ $grace }}, and a stopping pod is killed after upgrade.terminationGracePeriodSeconds {{ $values.upgrade.terminationGracePeriodSeconds }}: make the second larger.
 {{- end -}}
@@ -85,6 +85,9 @@
 - settings.profiles is empty and there are {{ len $values.models }} models ({{ $names }}): name a profile for each that is to be asked.
 {{- else if not (hasKey $settings.profiles $settings.defaultProfile) }}
 - settings.defaultProfile names {{ $settings.defaultProfile }}, which settings.profiles does not hold: add it or name another.
+{{- end -}}
+{{- if not (hasKey $settings.priorities $settings.defaultPriority) }}
+- settings.defaultPriority names {{ $settings.defaultPriority }}, which settings.priorities does not hold: add it or name another.
 {{- end -}}
 {{- range $name, $profile := $settings.profiles -}}
 {{- if not (hasKey $values.models (splitList ":" (toString $profile.model) | first)) }}

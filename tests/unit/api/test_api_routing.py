@@ -298,6 +298,10 @@ ONE = {"one": {"weight": 1}}
             "rules[0].variant names 'two'",
         ),
         (
+            {"default": {"variants": ONE, "rules": [{"when": {"priority": "urgent"}, "variant": "one"}]}},
+            "rules[0].when.priority names 'urgent'",
+        ),
+        (
             {"default": {"variants": ONE, "rules": [{"when": {"jsonAsked": True}, "model": "two"}]}},
             "rules[0].model names 'two'",
         ),

@@ -1,7 +1,6 @@
 """Copies of jobs for variants in the shadow: they take nothing from the answer that somebody waits for."""
 
 import asyncio
-import contextlib
 import time
 from dataclasses import replace
 
@@ -85,10 +84,9 @@ async def test_no_copy_of_what_failed_was_blocked_or_was_left(site):
 
 
 async def test_a_busy_model_gets_no_copies(site):
-    with contextlib.ExitStack() as taken:
-        for _ in range(4):
-            taken.enter_context(site.pipeline._capacity.taken("tiny"))
-        await site.ask(with_shadow())
+    for _ in range(4):
+        await site.entrance.enter("tiny", "interactive", time.monotonic() + 5)
+    await site.ask(with_shadow())
     await settled(site, "dropped")
     assert site.metrics.total(OUTCOMES, way="shadow") == 1
 
@@ -120,8 +118,9 @@ async def test_jobs_without_a_variant_are_not_counted(site):
 
 async def test_busy_is_told_per_model_and_adapters_share_their_models(site):
     assert site.pipeline.busy("tiny") == 0
-    with site.pipeline._capacity.taken("tiny"), site.pipeline._capacity.taken("tiny"):
-        assert site.pipeline.busy("tiny") == site.pipeline.busy("tiny:sql") == 0.25
+    for _ in range(2):
+        await site.entrance.enter("tiny", "interactive", time.monotonic() + 5)
+    assert site.pipeline.busy("tiny") == site.pipeline.busy("tiny:sql") == 0.25
 
 
 async def test_an_adapter_is_asked_of_its_models_engine(site):

@@ -7,6 +7,7 @@ from app.errors import (
     EngineFailed,
     InvalidRequest,
     ModelNotFound,
+    ReplicaLost,
     SchemaRejected,
     StageUnavailable,
 )
@@ -125,7 +126,7 @@ async def test_leaving_the_stream_aborts_the_request():
         ({"message": "The model `x` does not exist.", "code": 404}, ModelNotFound),
         ({"message": "temperature must be non-negative", "code": 400}, InvalidRequest),
         ({"message": "busy", "code": 503}, StageUnavailable),
-        ({"message": "EngineCore encountered an issue. See stack trace (above).", "code": 500}, StageUnavailable),
+        ({"message": "EngineCore encountered an issue. See stack trace (above).", "code": 500}, ReplicaLost),
         ({"message": "CUDA out of memory\nTraceback …", "code": 500}, EngineFailed),
         ({}, EngineFailed),
     ],
