@@ -95,27 +95,33 @@ def cluster_name():
     return ray_service()["status"]["activeServiceStatus"]["rayClusterName"]
 
 
-_KILL_ENGINES = """
-import os, signal
+_KILL = """
+import os, signal, sys
 killed = 0
 for entry in filter(str.isdigit, os.listdir('/proc')):
     try:
         line = open(f'/proc/{entry}/cmdline').read() + open(f'/proc/{entry}/comm').read()
     except OSError:
         continue
-    if 'EngineCore' in line and int(entry) != os.getpid():
+    if sys.argv[1] in line and int(entry) != os.getpid():
         os.kill(int(entry), signal.SIGKILL)
         killed += 1
 print(killed)
 """
 
 
-def kill_engines():
-    """Kill the process of every engine; return how many there were."""
+def kill(name):
+    """Kill all processes of the workers whose command or title holds ``name``; return how many there were."""
+    script = ("python", "-c", _KILL, name)
     return sum(
-        int(kubectl("exec", pod["metadata"]["name"], "-c", "ray-worker", "--", "python", "-c", _KILL_ENGINES))
+        int(kubectl("exec", pod["metadata"]["name"], "-c", "ray-worker", "--", *script))
         for pod in pods(node_type="worker")
     )
+
+
+def kill_engines():
+    """Kill the process of every engine; return how many there were."""
+    return kill("EngineCore")
 
 
 class Forward:
