@@ -39,7 +39,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _apply(options: argparse.Namespace, progress: Progress) -> None:
     config = read_config(options)
-    preflight.check_files(config, prepared_models(options.data))
+    preflight.check_ports(config.machine)
+    prepared = prepared_models(options.data)
+    preflight.check_files(config, prepared)
     config_checks.check_config(config)
     cluster = LocalCluster(config, options.data)
     if not cluster.statuses():
@@ -47,6 +49,8 @@ def _apply(options: argparse.Namespace, progress: Progress) -> None:
             f"No Baton answers at port {config.machine.dashboard_port} of {config.machine.host}: start it with "
             "`make run`, or name the port of its dashboard with --dashboard-port."
         )
+    cluster.check_port()
+    preflight.check_prepared(config, prepared, options.data)
     known = cluster.collections()
     for line in () if known is None else config_checks.missing_collections(config, known):
         progress.say(line)
