@@ -32,7 +32,8 @@ class StageShape(Config):
     """Where a stage runs and how much of it at once."""
 
     placement: Placement
-    """``gateway``: in the gateway's process. ``deployment``: a Serve deployment of its own."""
+    """``gateway``: in the gateway's process. ``deployment``: a Serve deployment of its own. A change to ``gateway``
+    interrupts what needs the stage until the new gateway serves."""
     max_ongoing_requests: Count = 50
     """Requests that one replica works on at once."""
     max_queued_requests: Queue = 200

@@ -9,8 +9,10 @@ import signal
 import socket
 import subprocess
 import sys
+import threading
 import time
 import urllib.parse
+from concurrent.futures import ThreadPoolExecutor
 
 import httpx
 import pytest
@@ -246,3 +248,31 @@ def test_every_stage_runs_in_either_place(baton, placement):
         assert pids(baton)[("model-smollm2", "generator")] == engine
     finally:
         baton.deploy()
+
+
+@pytest.mark.timeout(600)
+def test_while_a_stage_moves_into_the_gateway_nobody_hangs(baton):
+    """Questions that need the stage get 503 soon, with Retry-After, and answers again once the new gateway serves."""
+    stop, seen = threading.Event(), []
+
+    def ask():
+        while not stop.is_set():
+            began = time.monotonic()
+            answer = baton.chat("What does the guardrail do?", model="default", max_tokens=4)
+            seen.append((answer.status_code, time.monotonic() - began, answer.headers.get("retry-after")))
+            stop.wait(0.2)
+
+    with ThreadPoolExecutor(1) as pool:
+        asking = pool.submit(ask)
+        try:
+            baton.deploy(placed("gateway"))
+            baton.wait_for(lambda: seen and seen[-1][0] == 200, 60, "the new gateway answers")
+        finally:
+            stop.set()
+            asking.result(120)
+            baton.deploy()
+    assert {status for status, _, _ in seen} <= {200, 503}
+    refused = [(seconds, retry) for status, seconds, retry in seen if status == 503]
+    assert all(retry for _, retry in refused)
+    # A second until anybody asks, a second for which an answer is reused, and the controller of a busy machine.
+    assert max((seconds for seconds, _ in refused), default=0) < 8, refused

@@ -6,6 +6,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass, field
 
 import pytest
+import yaml
 
 from app.config.local import ROOT
 from app.ops import apply, run
@@ -103,3 +104,14 @@ def test_what_is_no_serve_at_its_port_is_no_baton(running, capsys):
     running.gateway.answer = b"<html>"
     assert apply.main(["--data", str(running.data), *options]) == 2
     assert "No Baton answers at port" in capsys.readouterr().err
+
+
+def test_a_stage_that_moves_into_the_gateway_is_said_before_it_is_sent(running, capsys, tmp_path):
+    raw = yaml.safe_load(LOCAL.read_text())
+    raw["pipeline"]["stages"]["retriever"] = {"placement": "gateway"}
+    path = tmp_path / "local.yaml"
+    path.write_text(yaml.safe_dump(raw))
+    assert running.apply(config=path) == 0
+    told = capsys.readouterr().out
+    assert "warning: the retriever moves from its deployment into the gateway" in told
+    assert "postprocessor" not in told
