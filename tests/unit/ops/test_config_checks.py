@@ -85,7 +85,7 @@ REFUSALS = {
     ),
     "packages": (
         lambda raw, _: raw["pipeline"].update(store={"kind": "qdrant", "uri": "http://127.0.0.1:6333"}),
-        r"store\.kind: qdrant needs packages that are not installed: run `uv sync --inexact --extra qdrant`",
+        r"store\.kind: qdrant needs packages that are not installed: run `scripts/setup\.sh --extra qdrant`",
     ),
     "store in a file": (
         lambda raw, folder: raw["pipeline"]["store"].update(uri=str(folder / "binary" / "index")),
