@@ -5,6 +5,7 @@ import collections
 import http.client
 import json
 import os
+import re
 import signal
 import socket
 import subprocess
@@ -182,6 +183,38 @@ def test_a_gateway_that_restarts_while_its_settings_are_refused_takes_the_last_a
     baton.deploy()
     baton.wait_for(lambda: baton.chat("zyzzyva").status_code == 200, 20, "the old terms are back")
     assert gateway() == [new]
+
+
+def with_digits(order):
+    """Return a change that has the profile `plain` answer with an object of two digits, its keys in that order."""
+
+    def change(raw):
+        digit = {"type": "integer", "minimum": 0, "maximum": 9}
+        schema = {"type": "object", "properties": {name: digit for name in order}, "required": ["a", "b"]}
+        schema["additionalProperties"] = False
+        raw["settings"]["profiles"]["plain"]["responseFormat"] = {
+            "type": "json_schema",
+            "json_schema": {"schema": schema},
+        }
+
+    return change
+
+
+@pytest.mark.timeout(300)
+def test_a_change_of_the_order_of_a_schemas_properties_takes_hold(baton):
+    def keys():
+        answer = baton.chat("Two digits, please.", model="plain", max_tokens=40)
+        text = answer.json()["choices"][0]["message"]["content"] if answer.status_code == 200 else ""
+        return re.findall('"([ab])"', text)
+
+    before = pids(baton)
+    try:
+        for order in (["a", "b"], ["b", "a"]):
+            baton.deploy(with_digits(order))
+            baton.wait_for(lambda order=order: keys() == order, 60, f"answers have the order {order}")
+    finally:
+        baton.deploy()
+    assert pids(baton) == before
 
 
 def _status(baton, text):
