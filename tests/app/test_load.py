@@ -190,7 +190,7 @@ def with_digits(order):
 
     def change(raw):
         digit = {"type": "integer", "minimum": 0, "maximum": 9}
-        schema = {"type": "object", "properties": {name: digit for name in order}, "required": ["a", "b"]}
+        schema = {"type": "object", "properties": dict.fromkeys(order, digit), "required": ["a", "b"]}
         schema["additionalProperties"] = False
         raw["settings"]["profiles"]["plain"]["responseFormat"] = {
             "type": "json_schema",
