@@ -11,7 +11,7 @@ from app.answers.json_check import check_schema
 from app.config.base import Config
 from app.config.priorities import DEFAULT_PRIORITIES, DEFAULT_PRIORITY, PriorityConfig
 from app.config.profile import Count, ModelName, Name, ProfileConfig
-from app.config.response_format import JsonSchemaFormat
+from app.config.response_format import WrittenSchemaFormat
 from app.config.routing import RoutingConfig
 from app.errors import SchemaRejected
 from app.faults import ORIGIN_PATTERN
@@ -178,7 +178,7 @@ class GatewayConfig(Config):
             for key, value, limit in self._capped(profile):
                 if value > limit:
                     raise ValueError(f"{where}.{key} is {value}, over its limit of {limit}")
-            if isinstance(profile.response_format, JsonSchemaFormat):
+            if isinstance(profile.response_format, WrittenSchemaFormat):
                 self._check_schema(where, profile.response_format)
         return self
 
@@ -196,9 +196,9 @@ class GatewayConfig(Config):
                 self._variants[name, variant] = found
                 yield where, found
 
-    def _check_schema(self, where: str, response_format: JsonSchemaFormat) -> None:
+    def _check_schema(self, where: str, response_format: WrittenSchemaFormat) -> None:
         try:
-            check_schema(response_format.json_schema.json_schema, self.limits)
+            check_schema(response_format.json_schema.tree, self.limits)
         except SchemaRejected as error:
             raise ValueError(f"{where}.responseFormat: {error.message}") from None
 

@@ -1,7 +1,8 @@
 """``python -m app.ops.ingest``: files into a collection, straight into the store or through a running gateway.
 
-Exit codes: 0 all stored; 1 some rows were bad (the others are stored); 2 wrong usage; 3 the store, the embedder or the
-gateway failed (what was stored stays: run the same command again to go on); 130 stopped by Ctrl-C.
+Exit codes: 0 all stored; 1 some rows were bad, or a path held no document (the others are stored); 2 wrong usage; 3
+the store, the embedder or the gateway failed (what was stored stays: run the same command again to go on); 130 stopped
+by Ctrl-C.
 """
 
 from __future__ import annotations

@@ -60,6 +60,13 @@ def test_bad_rows_are_told_and_the_others_stored(folder, tmp_path, capsys):
     assert "8 documents stored (8 passages), 0 unchanged, 1 repeated, 2 bad rows" in output.out
 
 
+def test_a_folder_of_other_files_is_no_success(tmp_path, capsys):
+    (tmp_path / "papers").mkdir()
+    (tmp_path / "papers" / "a.pdf").write_bytes(b"%PDF")
+    assert run(tmp_path, tmp_path / "papers") == 1
+    assert "papers: holds no file of a known kind (.jsonl, " in capsys.readouterr().err
+
+
 def test_missing_documents_are_deleted_on_demand_only(folder, tmp_path, capsys):
     assert run(tmp_path, folder) == 0
     (folder / "c.jsonl").unlink()
