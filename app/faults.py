@@ -22,6 +22,8 @@ DEVICE_PATTERN = r"^(auto|cpu|cuda(:\d{1,3})?)$"
 ENDPOINT_PATTERN = r"^(https?://[^\s/]+(/\S*)?)?$"
 #: Where a web page comes from, as browsers spell it in the header Origin.
 ORIGIN_PATTERN = r"^https?://([a-z0-9_.\-]+|\[[0-9a-f:]+\])(:\d{1,5})?$"
+#: A name under which web pages reach us, without a port.
+HOST_PATTERN = r"^([a-z0-9_\-]+\.)*[a-z0-9_\-]+$"
 #: SHA-256 of an API key.
 KEY_HASH_PATTERN = r"^sha256:[0-9a-f]{64}$"
 #: A file by its whole path.
@@ -44,6 +46,7 @@ _ALLOWED = {
     KEY_PATTERN: "must be 1 to 63 small letters (a-z), digits, '.', '_' or '-', beginning with a letter or digit",
     SCOPE_PATTERN: "must be a name, or one with * for any characters, like docs-*",
     ORIGIN_PATTERN: "must be an origin in small letters and without a path, like https://chat.example.com",
+    HOST_PATTERN: "must be a host's name in small letters and without a port, like baton.example.com",
 }
 _WORDS = {
     "missing": "must be given",
