@@ -48,6 +48,8 @@ _ALLOWED = {
     ORIGIN_PATTERN: "must be an origin in small letters and without a path, like https://chat.example.com",
     HOST_PATTERN: "must be a host's name in small letters and without a port, like baton.example.com",
 }
+#: Whole numbers beyond this are none for most who read them.
+_INT64 = 2**63
 _WORDS = {
     "missing": "must be given",
     "extra_forbidden": "there is no such key",
@@ -76,6 +78,8 @@ _FORMATS = ("response_format", "responseFormat")
 def sentence_of(fault: Mapping[str, Any]) -> str:
     """Return what is wrong with a value, to stand after its path: ``must be a whole number``."""
     kind, context = fault["type"], fault.get("ctx") or {}
+    if kind == "int_type" and _is_whole(fault.get("input")):
+        return f"must be a whole number from {-_INT64} to {_INT64 - 1}"
     if kind in _WORDS:
         return _WORDS[kind]
     if kind == "string_pattern_mismatch" and context.get("pattern") in _ALLOWED:
@@ -86,6 +90,11 @@ def sentence_of(fault: Mapping[str, Any]) -> str:
         return f"must be {_one_of(context['expected'])}"
     text = str(fault["msg"]).removeprefix("Value error, ").replace(" after validation", "")
     return _OPENING.sub("must ", text).rstrip(".")
+
+
+def _is_whole(value: Any) -> bool:
+    """Tell whether a value is a whole number that is too large for one: parsers read those as floats."""
+    return isinstance(value, float) and value.is_integer() and abs(value) >= _INT64
 
 
 def _tags(context: Mapping[str, Any]) -> str:

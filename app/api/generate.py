@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Request, Response
@@ -66,6 +67,7 @@ async def generate(body: GenerateBody, request: Request) -> Response:
         asked_in_chat(request, chat),
         lambda found: build_job(chat, found, config.limits, request_id),
     )
+    job = replace(job, question_field="prompt")
     if not body.stream:
         return await plain_reply(request, job, _body)
     return streamed_reply(request, job, GenerateEvents())
