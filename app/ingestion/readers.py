@@ -113,7 +113,7 @@ def _checked(raw: Mapping[str, Any], name: str, line: int) -> Document | BadRow:
     try:
         return parse_document(raw, "row")
     except InvalidRequest as error:
-        return BadRow(name, line, error.message)
+        return BadRow(name, line, error.message.removesuffix("."))
 
 
 # --- JSONL ----------------------------------------------------------------------------------------------------------

@@ -92,7 +92,7 @@ def test_faults_are_one_sentence_and_code_3(folder, tmp_path, capsys):
     capsys.readouterr()
     assert run(tmp_path, folder) == 3
     error = capsys.readouterr().err
-    assert error.startswith("ingest: collection 'docs' holds vectors of 7 numbers but the embedder makes 16")
+    assert error.startswith("ingest: Collection 'docs' holds vectors of 7 numbers but the embedder makes 16")
     assert error.count("\n") == 1
     assert run(tmp_path, folder, embedder=str(tmp_path / "no model")) == 3
     assert "no model" in capsys.readouterr().err
