@@ -38,6 +38,9 @@ _READINESS_SECONDS = 1.0
 _READINESS_WAIT_SECONDS = 3.0
 _SILENT = "Serve's controller does not answer"
 _GENERATOR_DEPLOYMENT = "generator"
+#: A model that falls asleep, sleeps or wakes has no replica that runs, and counts as ready: it wakes on demand. One
+#: that starts for the first time is UPDATING, one that broke is UNHEALTHY.
+_COMING_AND_GOING = frozenset({"HEALTHY", "UPSCALING", "DOWNSCALING"})
 
 
 class Gateway:
@@ -223,8 +226,7 @@ def _engine(applications: Mapping[str, Any], name: str) -> Any:
 
 def _state(name: str, deployment: Any) -> str:
     status = getattr(deployment.status, "value", deployment.status)
-    # A model that its policy scaled to zero is HEALTHY without replicas: it wakes on demand and counts as ready.
-    if status == "HEALTHY" or deployment.replica_states.get("RUNNING", 0) > 0:
+    if status in _COMING_AND_GOING or deployment.replica_states.get("RUNNING", 0) > 0:
         return "ready"
     detail = f": {deployment.message}" if deployment.message else ""
     return f"{name} is {status}{detail}"[:300]

@@ -67,6 +67,7 @@ def test_a_model_that_sleeps_is_woken_by_a_request_and_says_when_to_come_back(si
     refused = site.http.post("/v1/chat/completions", json=body(1, timeout_seconds=0.2))
     assert (refused.status_code, refused.headers["retry-after"]) == (503, "30")
     assert refused.json()["error"]["code"] == "stage_unavailable"
+    assert site.http.get("/readyz").status_code == 200, "a model that wakes takes nobody else's service away"
     Baton.wait_for(lambda: engines(site) == 0, 60, "the model sleeps again")
     began = time.monotonic()
     answered = site.http.post("/v1/chat/completions", json=body(1, timeout_seconds=60))
