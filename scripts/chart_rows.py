@@ -24,6 +24,7 @@ GROUPS: dict[str, tuple[str, ...]] = {
         "doctor",
         "rollout",
         "test",
+        "jobs",
         "observability",
         "extra_objects",
         "name_override",

@@ -63,6 +63,19 @@ class Resources(Config):
     """What it may take at most; memory is always limited, since Ray sizes itself by it."""
 
 
+class PlacementValues(Config):
+    """On which nodes a pod runs."""
+
+    node_selector: Labels = Field(default_factory=dict)
+    """Labels that the node must have."""
+    tolerations: VerbatimList = Field(default_factory=list)
+    """Taints that the pods put up with."""
+    affinity: Verbatim = Field(default_factory=dict)
+    """Affinity, verbatim."""
+    priority_class_name: ObjectName = ""
+    """Priority class."""
+
+
 class PodValues(Config):
     """A pod of the Ray cluster."""
 
