@@ -27,8 +27,6 @@ GROUPS: dict[str, tuple[str, ...]] = {
         "jobs",
         "observability",
         "extra_objects",
-        "name_override",
-        "fullname_override",
         "common_labels",
         "common_annotations",
     ),
@@ -52,6 +50,8 @@ GROUPS: dict[str, tuple[str, ...]] = {
         "log_collector",
         "service_account",
         "security",
+        "name_override",
+        "fullname_override",
     ),
 }
 

@@ -80,7 +80,7 @@ class GatewayValues(Config):
     """The way in."""
 
     service: ServiceValues = ServiceValues()
-    """The Service."""
+    """The Service. KubeRay takes a change over with the next cluster only."""
     ingress: IngressValues = IngressValues()
     """An Ingress."""
     http_route: HttpRouteValues = HttpRouteValues()

@@ -88,9 +88,9 @@ class ChartValues(Config):
     """The values of the chart."""
 
     name_override: str = Field(default="", pattern=r"^[-a-z0-9]*$")
-    """In place of the chart's name in names of objects."""
+    """In place of the chart's name in names of objects. A change makes all objects anew, with an outage."""
     fullname_override: str = Field(default="", pattern=r"^[-a-z0-9]*$")
-    """In place of release and chart name in names of objects."""
+    """In place of release and chart name in names of objects. A change makes all objects anew, with an outage."""
     common_labels: Labels = Field(default_factory=dict)
     """Labels of every object, never of the Ray cluster's pods."""
     common_annotations: Texts = Field(default_factory=dict)
