@@ -225,7 +225,7 @@ _CLUSTER = (
         ("`kubectl describe pod` of a pending one names what no node has.",),
         (
             "Grow the node pool, or lower the group's requests (which replaces the cluster).",
-            "Lower the group's `maxReplicas` in its RayCluster too: of the values it [waits](changes.md).",
+            "Lower the group's `maxReplicas` in the values and in the RayCluster, which [does not follow](changes.md) them.",
         ),
     ),
     Alert(
