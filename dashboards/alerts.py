@@ -225,7 +225,7 @@ _CLUSTER = (
         ("`kubectl describe pod` of a pending one names what no node has.",),
         (
             "Grow the node pool, or lower the group's requests (which replaces the cluster).",
-            "Lower the group's `maxReplicas` in the values and in the RayCluster, which [does not follow](changes.md) them.",
+            "Lower the group's `maxReplicas` in values and RayCluster: it [does not follow](changes.md) them.",
         ),
     ),
     Alert(
