@@ -282,10 +282,11 @@ class Answering:
             self.usage = Usage(self.prompt_tokens, sum(choice.pieces for choice in self.choices))
         flags: dict[str, Any] = {}
         contexts = None
-        if prompt is not None and retrieved is not None:
-            payload: Retrieved = await retrieved.result(self.job.deadline)
+        if prompt is not None:
+            payload: Retrieved | None = None if retrieved is None else await retrieved.result(self.job.deadline)
             flags = flags_of(prompt, payload)
-            contexts = tuple(contexts_of(prompt, payload, self.passages)) if self.job.return_contexts else None
+            if payload is not None and self.job.return_contexts:
+                contexts = tuple(contexts_of(prompt, payload, self.passages))
         return Finished(
             choices=report.choices,
             usage=self.usage,

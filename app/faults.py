@@ -22,6 +22,8 @@ DEVICE_PATTERN = r"^(auto|cpu|cuda(:\d{1,3})?)$"
 ENDPOINT_PATTERN = r"^(https?://[^\s/]+(/\S*)?)?$"
 #: Where a web page comes from, as browsers spell it in the header Origin.
 ORIGIN_PATTERN = r"^https?://([a-z0-9_.\-]+|\[[0-9a-f:]+\])(:\d{1,5})?$"
+#: A name under which web pages reach us, without a port.
+HOST_PATTERN = r"^([a-z0-9_\-]+\.)*[a-z0-9_\-]+$"
 #: SHA-256 of an API key.
 KEY_HASH_PATTERN = r"^sha256:[0-9a-f]{64}$"
 #: A file by its whole path.
@@ -44,7 +46,10 @@ _ALLOWED = {
     KEY_PATTERN: "must be 1 to 63 small letters (a-z), digits, '.', '_' or '-', beginning with a letter or digit",
     SCOPE_PATTERN: "must be a name, or one with * for any characters, like docs-*",
     ORIGIN_PATTERN: "must be an origin in small letters and without a path, like https://chat.example.com",
+    HOST_PATTERN: "must be a host's name in small letters and without a port, like baton.example.com",
 }
+#: Whole numbers beyond this are none for most who read them.
+_INT64 = 2**63
 _WORDS = {
     "missing": "must be given",
     "extra_forbidden": "there is no such key",
@@ -73,6 +78,8 @@ _FORMATS = ("response_format", "responseFormat")
 def sentence_of(fault: Mapping[str, Any]) -> str:
     """Return what is wrong with a value, to stand after its path: ``must be a whole number``."""
     kind, context = fault["type"], fault.get("ctx") or {}
+    if kind == "int_type" and _is_whole(fault.get("input")):
+        return f"must be a whole number from {-_INT64} to {_INT64 - 1}"
     if kind in _WORDS:
         return _WORDS[kind]
     if kind == "string_pattern_mismatch" and context.get("pattern") in _ALLOWED:
@@ -83,6 +90,11 @@ def sentence_of(fault: Mapping[str, Any]) -> str:
         return f"must be {_one_of(context['expected'])}"
     text = str(fault["msg"]).removeprefix("Value error, ").replace(" after validation", "")
     return _OPENING.sub("must ", text).rstrip(".")
+
+
+def _is_whole(value: Any) -> bool:
+    """Tell whether a value is a whole number that is too large for one: parsers read those as floats."""
+    return isinstance(value, float) and value.is_integer() and abs(value) >= _INT64
 
 
 def _tags(context: Mapping[str, Any]) -> str:

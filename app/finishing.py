@@ -29,13 +29,14 @@ def best_of(report: Report, choices: list[OutgoingChoice]) -> tuple[Report, list
     return Report(tuple(reports)), deltas
 
 
-def flags_of(prompt: Prompt, payload: Retrieved) -> dict[str, Any]:
-    """Return what the caller should know of how the answer came about."""
+def flags_of(prompt: Prompt, payload: Retrieved | None) -> dict[str, Any]:
+    """Return what the caller should know of how the answer came about; ``payload`` is what retrieval found, if any."""
     flags: dict[str, Any] = {}
-    if not prompt.rows:
-        flags["without_context"] = True
-    if payload.question_truncated:
-        flags["question_truncated"] = True
+    if payload is not None:
+        if not prompt.rows:
+            flags["without_context"] = True
+        if payload.question_truncated:
+            flags["question_truncated"] = True
     if prompt.cut_passages:
         flags["cut_passages"] = prompt.cut_passages
     if prompt.cut_turns:

@@ -21,6 +21,7 @@ from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from functools import partial
 from typing import Any, Protocol
 
+from app.absence import Absence, Gone, never
 from app.admission import Admission
 from app.errors import BatonError, DeadlineExceeded, Overloaded, PayloadElsewhere, ReplicaLost
 from app.failures import translate
@@ -194,12 +195,22 @@ async def _translated(work: Awaitable[Any], stage: str) -> Any:
 
 
 class RemoteCall:
-    """A stage in a deployment of its own. ``payloads`` = the way through this node's shared memory, where it is on."""
+    """A stage in a deployment of its own. ``payloads`` = the way through this node's shared memory, where it is on.
+
+    ``gone`` tells whether the deployment was removed.
+    """
 
     def __init__(
-        self, stage: str, handle: Any, metrics: Metrics, payloads: Payloads | None = None, traces: Traces = OFF
+        self,
+        stage: str,
+        handle: Any,
+        metrics: Metrics,
+        payloads: Payloads | None = None,
+        traces: Traces = OFF,
+        gone: Gone = never,
     ) -> None:
         self._stage = stage
+        self._absence = Absence(stage, gone)
         self._metrics = metrics
         self._payloads = payloads
         self._traces = traces
@@ -248,7 +259,7 @@ class RemoteCall:
         while True:
             response = self._by_value.remote(request)
             try:
-                async with asyncio.timeout_at(deadline):
+                async with asyncio.timeout_at(deadline), self._absence.watching(response):
                     return await response
             except TimeoutError:
                 raise DeadlineExceeded("The request's deadline has passed.", self._stage) from None
@@ -300,7 +311,8 @@ class RemoteCall:
 
     async def _wait(self, response: Any) -> Any:
         try:
-            return await response
+            async with self._absence.watching(response):
+                return await response
         except Exception as error:
             translated = translate(error, self._stage)
             if isinstance(translated, Overloaded):
@@ -312,9 +324,15 @@ class RemoteRetriever(RemoteCall):
     """The retriever in a deployment of its own: its result comes through shared memory, or by reference."""
 
     def __init__(
-        self, stage: str, handle: Any, metrics: Metrics, payloads: Payloads | None = None, traces: Traces = OFF
+        self,
+        stage: str,
+        handle: Any,
+        metrics: Metrics,
+        payloads: Payloads | None = None,
+        traces: Traces = OFF,
+        gone: Gone = never,
     ) -> None:
-        super().__init__(stage, handle, metrics, payloads, traces)
+        super().__init__(stage, handle, metrics, payloads, traces, gone)
         self._place = handle.options(method_name="place", _by_reference=False)
         self._elsewhere_until = 0.0
 

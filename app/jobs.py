@@ -63,6 +63,8 @@ class ChatJob:
     """How the variant came to answer (``app/routing/routes.py: Way``)."""
     shadows: tuple[Shadow, ...] = ()
     """Copies of the job for other variants."""
+    question_field: Literal["messages", "prompt"] = "messages"
+    """Where the question stood in the request, for errors that name its field."""
 
     @property
     def engine(self) -> str:

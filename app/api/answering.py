@@ -13,11 +13,13 @@ from app.api.context import facts_of, gateway
 from app.api.hangup import closing, run_unless_gone
 from app.api.replies import Answer, collect, json_reply
 from app.api.sse import EventStream
-from app.errors import Forbidden
+from app.errors import BatonError, Forbidden
 from app.jobs import ChatEvent, ChatJob, Finished, Shadow, Started
 from app.keys.meter import Meter
 from app.keys.rights import Rights
 from app.messages import Delta
+
+_PROMPT_WORDS = (("these messages", "this prompt"), ("the messages take", "the prompt takes"), ("messages", "prompt"))
 
 
 async def plain_reply(request: Request, job: ChatJob, body: Callable[[Answer, ChatJob], dict[str, Any]]) -> Response:
@@ -38,7 +40,24 @@ def _events(request: Request, job: ChatJob) -> AsyncIterator[ChatEvent]:
     confined_job = confined(job, facts.rights)
     facts.meter.check_tokens()
     events = gateway(request).port().chat(confined_job)
+    if job.question_field == "prompt":
+        events = _about_prompt(events)
     return charged(events, facts.meter) if facts.meter.counts_tokens else events
+
+
+async def _about_prompt(events: AsyncIterator[ChatEvent]) -> AsyncIterator[ChatEvent]:
+    """Pass events on, and say ``prompt`` in errors about the messages that the gateway made of it."""
+    try:
+        async with closing(events) as stream:
+            async for event in stream:
+                yield event
+    except BatonError as error:
+        if error.param != "messages":
+            raise
+        message = error.message
+        for said, meant in _PROMPT_WORDS:
+            message = message.replace(said, meant)
+        raise type(error)(message, error.stage, "prompt", error.retry_after_seconds) from None
 
 
 def confined(job: ChatJob, rights: Rights) -> ChatJob:

@@ -55,7 +55,7 @@ def check_json_type(kind: str) -> None:
 
 def media_type(request: Request) -> str:
     """Return the body's media type in lower case, or an empty string; refuse other encodings than UTF-8."""
-    if request.headers.get("content-encoding", "identity") != "identity":
+    if request.headers.get("content-encoding", "identity").strip().lower() != "identity":
         raise UnsupportedMediaType("Compressed request bodies are not read: send the body without Content-Encoding.")
     header = Message()
     header["content-type"] = request.headers.get("content-type", "")
@@ -73,8 +73,7 @@ def read_json(raw: bytes, limits: LimitsConfig, where: str = _WHOLE) -> Any:
     try:
         parsed = orjson.loads(raw)
     except orjson.JSONDecodeError as error:
-        line = f"line {error.lineno}, " if where == _WHOLE else ""
-        raise InvalidRequest(f"{where} is not valid UTF-8 JSON ({line}column {error.colno}).") from None
+        raise InvalidRequest(_unreadable(error, limits, where)) from None
     _check_shape(parsed, limits, where)
     return parsed
 
@@ -87,6 +86,19 @@ def read_object(raw: bytes, limits: LimitsConfig, where: str = _WHOLE) -> dict[s
     return parsed
 
 
+def _unreadable(error: orjson.JSONDecodeError, limits: LimitsConfig, where: str) -> str:
+    """Return what keeps a body from being read. Some of it is JSON: the parser has limits of its own."""
+    if error.msg.startswith("depth limit"):
+        return _too_deep(limits, where)
+    line = f"line {error.lineno}, " if where == _WHOLE else ""
+    fault = "holds a number that is too large" if "infinity" in error.msg else "is not valid UTF-8 JSON"
+    return f"{where} {fault} ({line}column {error.colno})."
+
+
+def _too_deep(limits: LimitsConfig, where: str) -> str:
+    return f"{where} is nested deeper than {limits.max_json_depth} levels."
+
+
 def _check_shape(parsed: Any, limits: LimitsConfig, where: str) -> None:
     level, nodes = [parsed], 0
     for _ in range(limits.max_json_depth + 1):
@@ -97,4 +109,4 @@ def _check_shape(parsed: Any, limits: LimitsConfig, where: str) -> None:
         if not level:
             return
         level = [inner for value in level for inner in (value.values() if isinstance(value, dict) else value)]
-    raise InvalidRequest(f"{where} is nested deeper than {limits.max_json_depth} levels.")
+    raise InvalidRequest(_too_deep(limits, where))

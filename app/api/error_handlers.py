@@ -64,7 +64,7 @@ def as_error(error: Exception, scope: Scope) -> BatonError:
     if isinstance(error, RequestValidationError):
         return describe_faults(error.errors(), skip=1)
     if isinstance(error, ValidationError):
-        return describe_faults(error.errors(include_url=False, include_input=False))
+        return describe_faults(error.errors(include_url=False))
     if isinstance(error, HTTPException):
         return _routing_error(error, scope)
     request_id = facts_of(scope).request_id

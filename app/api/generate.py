@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Request, Response
@@ -68,6 +69,7 @@ async def generate(body: GenerateBody, request: Request) -> Response:
         asked_in_chat(request, chat, priority.name),
         lambda found: build_job(chat, found, priority, config.limits, request_id),
     )
+    job = replace(job, question_field="prompt")
     if not body.stream:
         return await plain_reply(request, job, _body)
     return streamed_reply(request, job, GenerateEvents())

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import ipaddress
 import re
 import time
 from collections.abc import Callable
@@ -167,7 +168,8 @@ class OriginMiddleware:
 
     A browser sends what a page asks for with its user's reach, to localhost and into private networks, and without a
     question where the request is a plain one. What is neither GET, HEAD nor OPTIONS is therefore refused from other
-    sites, unless they are allowed; the answers to those that are carry what browsers ask for (CORS).
+    sites, unless they are allowed; the answers to those that are carry what browsers ask for (CORS). A site that lets
+    its own name lead to us (DNS rebinding) is told by that name, where the names are configured.
     """
 
     def __init__(self, app: ASGIApp, limits: Callable[[], LimitsConfig]) -> None:
@@ -181,7 +183,8 @@ class OriginMiddleware:
             return
         headers = Headers(scope=scope)
         origin = headers.get("origin", "")
-        if origin in (allowed := self.limits().allowed_origins):
+        limits = self.limits()
+        if origin in (allowed := limits.allowed_origins):
             await CORSMiddleware(self._answered, allowed, **_CORS)(scope, receive, send)
             return
         if scope["method"] not in _SAFE_METHODS and _is_foreign(headers, origin):
@@ -189,6 +192,11 @@ class OriginMiddleware:
             raise CrossOrigin(
                 f"This request comes from a web page of another site{named}: to let its pages in, add its origin to "
                 "limits.allowedOrigins."
+            )
+        if scope["method"] not in _SAFE_METHODS and origin and not _is_ours(host := _hostname(headers), limits):
+            raise CrossOrigin(
+                f"A web page asks for this under a name that is not among this gateway's, {bounded(host)}: to let it "
+                "in, add the name to limits.allowedHosts."
             )
         await self.app(scope, receive, send)
 
@@ -213,6 +221,21 @@ def _is_foreign(headers: Headers, origin: str) -> bool:
     # name for us into Host, and a page cannot write X-Forwarded-Host without being asked for leave first.
     hosts = [headers.get("host", ""), *headers.get("x-forwarded-host", "").split(",")]
     return origin.partition("://")[2].lower() not in {host.strip().lower() for host in hosts} - {""}
+
+
+def _hostname(headers: Headers) -> str:
+    """Return what stands in Host without its port. X-Forwarded-Host tells nothing: a rebound page may write it."""
+    host = headers.get("host", "").strip().lower()
+    name = host if host.endswith("]") else host.rpartition(":")[0] or host
+    return name.removesuffix(".")
+
+
+def _is_ours(host: str, limits: LimitsConfig) -> bool:
+    if not limits.allowed_hosts or host in limits.allowed_hosts:
+        return True
+    with contextlib.suppress(ValueError):
+        return bool(ipaddress.ip_address(host.strip("[]")))
+    return False
 
 
 class BodyLimitMiddleware:

@@ -16,7 +16,7 @@ from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from app.api.request_ids import REQUEST_ID
-from app.errors import BatonError, DeadlineExceeded, InternalError, StageUnavailable
+from app.errors import BatonError, DeadlineExceeded, InternalError, NotFound, StageUnavailable, bounded
 
 #: Paths that the proxy serves for itself: probes read them as they are.
 _SERVES_OWN = "/-/"
@@ -46,7 +46,8 @@ class ProxyErrorMiddleware:
     """Answers for the gateway where the proxy has no answer from it.
 
     503 ``stage_unavailable`` with ``Retry-After`` where the caller has no byte yet; for a stream of events that began,
-    one ``data: {"error": …}`` event and the end of the body. Any other body that broke off is left broken.
+    one ``data: {"error": …}`` event and the end of the body. Any other body that broke off is left broken. 404
+    ``not_found`` for a target that is no path, such as ``*``: Serve would answer as if no application were there.
 
     ``give_up`` is called once, in the request's own context, ``wait_seconds`` after the proxy took it: it makes the
     proxy drop the request if no replica has it by then, and returns whether it did.
@@ -63,6 +64,9 @@ class ProxyErrorMiddleware:
             await self.app(scope, receive, send)
             return
         reply = _Reply(send)
+        if not scope["path"].startswith("/"):
+            await reply.finish(NotFound(f"There is nothing at {bounded(scope['path'])}: paths begin with '/'."), scope)
+            return
         wait = _Wait(receive, self.give_up, self.wait_seconds)
         try:
             await self.app(scope, wait, reply)

@@ -11,12 +11,13 @@ from app.answers.json_check import check_schema
 from app.config.base import Config
 from app.config.priorities import DEFAULT_PRIORITIES, DEFAULT_PRIORITY, PriorityConfig
 from app.config.profile import Count, ModelName, Name, ProfileConfig
-from app.config.response_format import JsonSchemaFormat
+from app.config.response_format import WrittenSchemaFormat
 from app.config.routing import RoutingConfig
 from app.errors import SchemaRejected
-from app.faults import ORIGIN_PATTERN
+from app.faults import HOST_PATTERN, ORIGIN_PATTERN
 
 Origin = Annotated[str, Field(pattern=ORIGIN_PATTERN)]
+Host = Annotated[str, Field(pattern=HOST_PATTERN)]
 
 #: First segments under which ``/<profile>/v1/…`` would hide a path of the gateway's own.
 RESERVED_NAMES = frozenset({"v1", "static"})
@@ -72,6 +73,13 @@ class LimitsConfig(Config):
     """What ``Retry-After`` says on 503 when the stage that refused named no time."""
     allowed_origins: tuple[Origin, ...] = ()
     """Other sites whose web pages may call the gateway from a browser, such as ``https://chat.example.com``."""
+    allowed_hosts: tuple[Host, ...] = ()
+    """Names under which browsers may send the gateway more than GET, without ports; empty for any.
+
+    Against DNS rebinding: a page of another site that lets its own name lead here looks like a page of ours, but for
+    the header ``Host``. Addresses (``127.0.0.1``) are always let in: no other site's page is reached by them. Behind a
+    proxy this is the name that the proxy writes.
+    """
 
     @model_validator(mode="after")
     def _defaults_lie_within_maxima(self) -> Self:
@@ -178,7 +186,7 @@ class GatewayConfig(Config):
             for key, value, limit in self._capped(profile):
                 if value > limit:
                     raise ValueError(f"{where}.{key} is {value}, over its limit of {limit}")
-            if isinstance(profile.response_format, JsonSchemaFormat):
+            if isinstance(profile.response_format, WrittenSchemaFormat):
                 self._check_schema(where, profile.response_format)
         return self
 
@@ -196,9 +204,9 @@ class GatewayConfig(Config):
                 self._variants[name, variant] = found
                 yield where, found
 
-    def _check_schema(self, where: str, response_format: JsonSchemaFormat) -> None:
+    def _check_schema(self, where: str, response_format: WrittenSchemaFormat) -> None:
         try:
-            check_schema(response_format.json_schema.json_schema, self.limits)
+            check_schema(response_format.json_schema.tree, self.limits)
         except SchemaRejected as error:
             raise ValueError(f"{where}.responseFormat: {error.message}") from None
 

@@ -108,5 +108,5 @@ def serve_config(config: LocalConfig) -> dict[str, Any]:
         "proxy_location": "HeadOnly",
         "http_options": {"host": config.machine.host, "port": config.machine.port},
         "logging_config": logging_config(config.settings.logs),
-        "applications": applications(models, config.pipeline, config.settings),
+        "applications": applications(models, config.pipeline, config.settings.in_order()),
     }

@@ -21,6 +21,7 @@ from app.config.guardrail import GuardrailConfig
 from app.config.observing import LogsConfig, TracesConfig
 from app.config.priorities import DEFAULT_PRIORITIES, DEFAULT_PRIORITY, PriorityConfig
 from app.config.profile import Count, Name, ProfileConfig
+from app.config.response_format import write_out
 from app.config.retrieval import ChunkingConfig, RetrieverConfig, StoreConfig
 from app.config.routing import RoutingConfig
 from app.errors import ConfigError
@@ -33,7 +34,8 @@ class StageShape(Config):
     """Where a stage runs and how much of it at once."""
 
     placement: Placement
-    """``gateway``: in the gateway's process. ``deployment``: a Serve deployment of its own."""
+    """``gateway``: in the gateway's process. ``deployment``: a Serve deployment of its own. A change to ``gateway``
+    interrupts what needs the stage until the new gateway serves."""
     max_ongoing_requests: Count = 50
     """Requests that one replica works on at once."""
     max_queued_requests: Queue = 200
@@ -194,6 +196,18 @@ class PipelineSettings(Config):
     def _check_policy(self, where: str, policy: str | None) -> None:
         if policy is not None and policy not in self.guardrail.names():
             raise ValueError(f"{where}.policy names {policy!r}, which guardrail.policies lacks")
+
+    def in_order(self) -> Self:
+        """Return the same with each JSON schema as text.
+
+        Serve sorts the keys of mappings before it looks for a change, and the order of a schema's properties is one.
+        """
+        raw = self.model_dump(mode="json", by_alias=True)
+        variants = (routing["variants"] for routing in raw["routing"].values())
+        for answering in (raw["profiles"], *variants):
+            for found in answering.values():
+                write_out(found["responseFormat"])
+        return type(self).model_validate(raw)
 
     def gateway(self, shape: PipelineShape) -> GatewayConfig:
         """Return the gateway's view: profiles and limits checked against the models that are served."""

@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import Field, model_validator
 
 from app.config.base import Config
-from app.config.response_format import ResponseFormat
+from app.config.response_format import WrittenFormat
 from app.errors import InvalidRequest
 from app.faults import COLLECTION_PATTERN, MODEL_PATTERN, NAME_PATTERN
 from app.stores.filters import parse_filter
@@ -100,8 +100,9 @@ class ProfileConfig(Config):
     """Sampling by default."""
     policy: Name = "default"
     """The guardrail policy that judges this profile's requests and answers."""
-    response_format: ResponseFormat | None = None
-    """OpenAI's ``response_format`` for requests that bring none, in OpenAI's own spelling."""
+    response_format: WrittenFormat | None = None
+    """OpenAI's ``response_format`` for requests that bring none, in OpenAI's own spelling. ``schema`` may also be JSON
+    text, which keeps the order of its keys."""
     n_candidates: Count = 1
     """Answers to generate for each answer returned; the best by grounding and confidence is kept."""
     limits: ProfileLimits = ProfileLimits()

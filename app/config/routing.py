@@ -17,7 +17,7 @@ from app.config.profile import (
     ProfileLimits,
     SamplingDefaults,
 )
-from app.config.response_format import ResponseFormat
+from app.config.response_format import WrittenFormat
 
 #: Between a profile's name and its variant's.
 MARK = "@"
@@ -69,7 +69,7 @@ class VariantConfig(Config):
     """Sampling by default."""
     policy: Name | None = None
     """The guardrail policy."""
-    response_format: ResponseFormat | None = None
+    response_format: WrittenFormat | None = None
     """OpenAI's ``response_format`` for requests that bring none."""
     n_candidates: Count | None = None
     """Answers to generate for each answer returned."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any
 
 from fastapi import FastAPI
@@ -35,6 +36,7 @@ from app.traces import Traces
 _READINESS_SECONDS = 1.0
 #: How long Serve's controller may take to say: a probe that hangs tells nobody anything.
 _READINESS_WAIT_SECONDS = 3.0
+_SILENT = "Serve's controller does not answer"
 _GENERATOR_DEPLOYMENT = "generator"
 
 
@@ -58,10 +60,9 @@ class Gateway:
             name: RemoteEngine("generator", _finder(model.application), self._metrics)
             for name, model in self._shape.models.items()
         }
-        readiness = Readiness(self._shape)
-        self._pipeline = RoutedPipeline(
-            self._stages(handles, engines), self._entrance(engines), readiness.probe, readiness.model_runs
-        )
+        self._readiness = Readiness(self._shape)
+        stages, entrance = self._stages(handles, engines), self._entrance(engines)
+        self._pipeline = RoutedPipeline(stages, entrance, self._readiness.probe, self._readiness.model_runs)
 
     def _entrance(self, engines: Mapping[str, RemoteEngine]) -> Entrance:
         own = self._shape.stages.gateway
@@ -85,7 +86,8 @@ class Gateway:
             remote = RemoteRetriever if name == "retriever" else RemoteCall
             # A replica on this node maps the payload; on another one it would have to be sent there.
             handles[name]._init(_prefer_local_routing=True)
-            return remote(name, handles[name], self._metrics, self._payloads, self._traces)
+            gone = partial(self._readiness.stage_gone, name)
+            return remote(name, handles[name], self._metrics, self._payloads, self._traces, gone)
         shape = stage_shape(self._shape, name)
         admission = Admission(name, shape.max_ongoing_requests, shape.max_queued_requests, self._metrics)
         return LocalCall(name, self._runners[name], admission, self._traces)
@@ -178,9 +180,15 @@ class Readiness:
                 try:
                     self._answer = await asyncio.wait_for(asyncio.to_thread(self._ask), _READINESS_WAIT_SECONDS)
                 except TimeoutError:
-                    self._answer = {"gateway": "Serve's controller does not answer"}
+                    self._answer = {"gateway": _SILENT}
                 self._asked = time.monotonic()
             return dict(self._answer)
+
+    async def stage_gone(self, stage: str) -> bool:
+        """Tell whether the stage's deployment was removed; where Serve's controller does not say, that it was not."""
+        found = await self.probe()
+        # While an application is built anew Serve lists none of its deployments, and the gateway's is one of them.
+        return found.get("gateway", _SILENT) != _SILENT and stage not in found
 
     async def model_runs(self, model: str) -> bool:
         """Tell whether the model has a replica at present; where Serve's controller does not say, that it has."""

@@ -41,17 +41,25 @@ LETTER = rf"[^\W_{_UNSPACED_RANGES}]"
 """A letter or digit of a script that sets words apart."""
 
 _UNSPACED = re.compile(UNSPACED)
-_INVISIBLE_LETTERS = frozenset("\u115f\u1160\u17b4\u17b5\u3164\uffa0\u0640")
+#: Unicode's property Default_Ignorable_Code_Point (17.0); a test compares it with the data of a library.
+_IGNORABLE = re.compile(
+    "[\u00ad\u034f\u061c\u115f-\u1160\u17b4-\u17b5\u180b-\u180f\u200b-\u200f\u202a-\u202e\u2060-\u206f\u3164"
+    "\ufe00-\ufe0f\ufeff\uffa0\ufff0-\ufff8\U0001bca0-\U0001bca3\U0001d173-\U0001d17a\U000e0000-\U000e0fff]"
+)
+#: Not ignorable, and yet nothing to see: the Arabic stroke that only stretches a word, the head of no note.
+_INVISIBLE = frozenset("\u0640\U0001d159")
+BLANK_SIGN = "\u2800"
+"""The empty Braille cell: looks like a blank or like nothing, as the font has it."""
 #: Marks that carry no letter of their own: accents, overlays, Arabic and Hebrew points, variation selectors.
 _MARKS = re.compile(
     "[\u0300-\u036f\u0483-\u0489\u0591-\u05c7\u0610-\u061a\u064b-\u065f\u0670\u06d6-\u06dc\u06df-\u06e8\u06ea-\u06ed"
     "\u180b-\u180d\u180f\u1ab0-\u1aff\u1dc0-\u1dff\u20d0-\u20ff\ufe00-\ufe0f\ufe20-\ufe2f\U000e0100-\U000e01ef]"
 )
 #: Hyphens join words as blanks do ("launch-code", "my_bomb").
-_BLANK_LIKE = frozenset("-_\u2800\u2010\u2011\u00a0\u2028\u2029\u0085")
-_LOOKALIKE_SCRIPTS = frozenset(
-    {"LATIN", "GREEK", "CYRILLIC", "ARMENIAN", "CHEROKEE", "COPTIC", "LISU", "MODIFIER", "DESERET", "SCRIPT"}
-)
+_BLANK_LIKE = frozenset(f"-_{BLANK_SIGN}\u2010\u2011\u00a0\u2028\u2029\u0085")
+#: Letters, numbers and vowel signs. Other signs look like letters too (a euro, a bar), but stand beside words in honest
+#: text, and would hide a term's border there. "Cn": letters that are younger than Python's data.
+_LOOKALIKES = re.compile("L.|N.|Mc|Cn")
 _STRIPPED_SCRIPTS = frozenset({"LATIN", "GREEK", "CYRILLIC"})
 #: "ich aß" is not a disguise; a term with sharp s gets a second spelling instead (see ``terms.spellings``).
 _SHARP_S = frozenset("ßẞ")
@@ -63,6 +71,11 @@ _BOXED_LETTERS = (0x1F150, 0x1F170, 0x1F1E6)
 def is_unspaced(char: str) -> bool:
     """Return whether a character belongs to a script written without blanks between words."""
     return _UNSPACED.match(char) is not None
+
+
+def is_ignorable(char: str) -> bool:
+    """Return whether Unicode says that a character is not to be seen where it is not supported."""
+    return _IGNORABLE.match(char) is not None
 
 
 def is_mark(char: str) -> bool:
@@ -128,11 +141,12 @@ def _simplified() -> Callable[[str], str]:
 def _lookalike() -> Callable[[str], str]:
     from disarm import normalize_confusables
 
-    return functools.partial(normalize_confusables, target_script="latin")
+    # By its looks, a Thai or Arabic digit may be a letter: "b๐mb".
+    return functools.partial(normalize_confusables, target_script="latin", digit_policy="tr39")
 
 
 def _is_gone(char: str, category: str) -> bool:
-    return char in _INVISIBLE_LETTERS or category == "Cf" or is_mark(char)
+    return char in _INVISIBLE or category in {"Cf", "Cc"} or is_mark(char)
 
 
 def _is_blank(char: str, category: str) -> bool:
@@ -146,7 +160,7 @@ def _strip_accent(char: str) -> str:
 
 
 def _latin_lookalike(char: str) -> str:
-    if char.isascii() or char in _SHARP_S or script(char) not in _LOOKALIKE_SCRIPTS:
+    if char.isascii() or char in _SHARP_S or not _LOOKALIKES.match(unicodedata.category(char)):
         return char
     latin = _lookalike()(char)
     return latin if len(latin) == 1 and latin.isascii() and latin.isalpha() else char
@@ -176,14 +190,15 @@ def _fold_visible(char: str) -> str:
 
 def fold_char(char: str) -> str:
     """Return what ``char`` counts as: one character, or several for a ligature."""
+    if is_ignorable(char):
+        return GONE
     category = unicodedata.category(char)
     if category in {"Co", "Cn", "Cs"}:
-        return OTHER
+        latin = char if category == "Cs" else _latin_lookalike(char)
+        return OTHER if latin == char else latin.casefold()
     if _is_blank(char, category):
         return " "
-    if _is_gone(char, category) or (category == "Cc"):
-        return GONE
-    return _fold_visible(char)
+    return GONE if _is_gone(char, category) else _fold_visible(char)
 
 
 def fold(text: str) -> str:

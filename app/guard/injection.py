@@ -1,7 +1,8 @@
 """Built-in rules: attempts to overrule the instructions, hidden text, and the control tokens of chat templates.
 
 The wordings are written for the skeleton of a text (small letters, one blank between words). ``~`` stands for the gap
-between two words: up to four characters that are no letters, or nothing where single letters were put together.
+between two words: up to four characters that are no letters, or none where single letters were put together, or where
+what no reader sees stood between the words.
 """
 
 from __future__ import annotations
@@ -87,5 +88,5 @@ def spaced_rules() -> tuple[str, str]:
 
 
 def single_letter_rules() -> tuple[str]:
-    """Return the override rules for single letters put together, where the words' borders are gone."""
-    return ("|".join(_ENGLISH[:5]).replace("~", "").replace("['’]?", ""),)
+    """Return the override rules for single letters put together, where some of the words' borders are gone."""
+    return ("|".join(_ENGLISH[:5]).replace("~", "[^a-z0-9]{0,4}"),)

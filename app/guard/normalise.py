@@ -11,9 +11,9 @@ from __future__ import annotations
 import html
 import re
 import unicodedata
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
-from app.guard.folding import BREAK, GONE, UNSPACED, fold, folded_char, is_mark, is_unspaced, script
+from app.guard.folding import BREAK, GONE, UNSPACED, fold, folded_char, is_ignorable, is_mark, is_unspaced, script
 from app.guard.offsets import Edit, OffsetMap, apply
 
 MAX_GAP = 64
@@ -49,14 +49,24 @@ _UNFINISHED_REACH = 32
 
 
 class Skeleton:
-    """A text as rules see it. ``text`` is the skeleton; ``raw`` the original that it was made of."""
+    """A text as rules see it.
 
-    __slots__ = ("_maps", "raw", "text")
+    ``text`` is the skeleton; ``raw`` the original that it was made of; ``hidden`` says whether characters that no
+    reader sees were dropped.
+    """
 
-    def __init__(self, raw: str, text: str, maps: tuple[OffsetMap | None, ...]) -> None:
+    __slots__ = ("_maps", "hidden", "raw", "text")
+
+    def __init__(self, raw: str, text: str, maps: tuple[OffsetMap | None, ...], hidden: bool = False) -> None:
         self.raw = raw
         self.text = text
+        self.hidden = hidden
         self._maps = tuple(step for step in maps if step is not None)
+
+    def edited(self, edits: Iterable[Edit]) -> Skeleton:
+        """Return another form of the same original: this one with ``edits`` made to its text."""
+        text, step = apply(self.text, edits)
+        return self if step is None else Skeleton(self.raw, text, (*self._maps, step), self.hidden)
 
     def start(self, index: int) -> int:
         """Return the original's index of the skeleton's character at ``index``."""
@@ -69,6 +79,11 @@ class Skeleton:
         while last < len(self.raw) and is_mark(self.raw[last]):
             last += 1
         return first, last
+
+    def hides_before(self, index: int) -> bool:
+        """Return whether the character before ``index`` is parted from the one there by what no reader sees."""
+        gap = self.raw[self._origin(index - 1)[1] : self.start(index)]
+        return any(is_ignorable(char) or not is_mark(char) for char in gap)
 
     def _origin(self, index: int) -> tuple[int, int]:
         start, end = index, index + 1
@@ -91,7 +106,7 @@ def skeleton(raw: str, *, bounded: bool = False, final: bool = True) -> Skeleton
     if not final:
         folded = _trim(folded)
     text, gaps = apply(folded, _gaps(folded, bounded))
-    return Skeleton(raw, text, (rewrites, expansions, gaps))
+    return Skeleton(raw, text, (rewrites, expansions, gaps), hidden=GONE in folded)
 
 
 def unfinished(raw: str) -> int:

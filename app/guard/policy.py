@@ -10,6 +10,7 @@ from typing import Literal
 
 from app.guard import solo
 from app.guard.classifier import Classifier
+from app.guard.folding import BLANK_SIGN
 from app.guard.normalise import BASE_CONTEXT, Skeleton, skeleton, unfinished
 from app.guard.patterns import Budget, Pattern, RuleFailedError, Utf8, matches
 from app.guard.terms import TermIndex
@@ -17,6 +18,8 @@ from app.messages import Action, Direction
 
 #: A letter of a run of single letters takes up to this many characters of the skeleton.
 _SHARE = solo.SEPARATORS_AT_MOST + 1
+#: What ``BLANK_SIGN`` is in the second reading of a text that holds one.
+_UNSEEN = "\u200b"
 
 
 @dataclass(frozen=True)
@@ -105,11 +108,10 @@ class Judgement:
 
 @dataclass(slots=True)
 class _Scene:
-    """One window with its forms and what has been found in it so far."""
+    """One reading of a window with its forms and what has been found in it so far."""
 
     rules: Rules
     window: Window
-    text: str
     form: Skeleton
     runs: tuple[solo.Run, ...]
     budget: Budget
@@ -122,22 +124,32 @@ def judge(rules: Rules, window: Window, budget: Budget) -> Judgement:
     text = window.text
     if not window.final and rules.hold_back_chars:
         text = text[: len(text) - min(unfinished(text), len(text) - window.released)]
-    form = Skeleton(text, "", ())
-    if rules.looks_at_skeleton:
-        form = skeleton(text, bounded=window.bounded, final=window.final)
-    scene = _Scene(rules, window, text, form, tuple(solo.runs(form.text, window.final)), budget)
-    for find in (_term_hits, _original_hits, _folded_hits, _single_hits):
-        _collect(scene, find)
-    safe = _safe(scene)
-    decided = [hit for hit in scene.hits if hit.start < safe]
+    first = _read(rules, window, text, budget)
+    _collect(first, _original_hits)
+    scenes = [first]
+    if BLANK_SIGN in text and rules.looks_at_skeleton:
+        scenes.append(_read(rules, window, text.replace(BLANK_SIGN, _UNSEEN), budget))
+    hits = list(dict.fromkeys(hit for scene in scenes for hit in scene.hits))
+    safe = min(map(_safe, scenes))
+    decided = [hit for hit in hits if hit.start < safe]
     covers = [(hit.start, hit.end) for hit in decided if hit.action == "redact" and hit.end > window.released]
     return Judgement(
         safe=safe,
-        keep=_keep(scene, safe, covers),
-        hits=tuple(hit for hit in scene.hits if _is_news(hit, window, safe)),
+        keep=min(_keep(scene, safe, covers) for scene in scenes),
+        hits=tuple(hit for hit in hits if _is_news(hit, window, safe)),
         covers=tuple(sorted(covers)),
-        failed=scene.failed,
+        failed=any(scene.failed for scene in scenes),
     )
+
+
+def _read(rules: Rules, window: Window, text: str, budget: Budget) -> _Scene:
+    form = Skeleton(text, "", ())
+    if rules.looks_at_skeleton:
+        form = skeleton(text, bounded=window.bounded, final=window.final)
+    scene = _Scene(rules, window, form, tuple(solo.runs(form.text, window.final)), budget)
+    for find in (_term_hits, _folded_hits, _single_hits):
+        _collect(scene, find)
+    return scene
 
 
 def redact(text: str, start: int, end: int, covers: tuple[tuple[int, int], ...], replacement: str) -> str:
@@ -179,9 +191,10 @@ def _term_hits(scene: _Scene) -> Iterator[Hit]:
 
 def _original_hits(scene: _Scene) -> Iterator[Hit]:
     if scene.rules.original:
-        text = Utf8(scene.text)
+        raw = scene.form.raw
+        text = Utf8(raw)
         for pattern in scene.rules.original:
-            resolved = len(scene.text) if scene.window.final else len(scene.text) - pattern.max_chars
+            resolved = len(raw) if scene.window.final else len(raw) - pattern.max_chars
             for start, end in matches(pattern, text, resolved, scene.budget):
                 yield Hit(pattern.rule, pattern.category, pattern.action, start, end)
 
@@ -197,24 +210,35 @@ def _folded_hits(scene: _Scene) -> Iterator[Hit]:
 
 
 def _single_hits(scene: _Scene) -> Iterator[Hit]:
-    if not scene.rules.single:
+    form = scene.form
+    if not scene.rules.single or not (scene.runs or form.hidden):
         return
-    form, final = scene.form, scene.window.final
-    for run in scene.runs:
-        letters = Utf8(run.letters)
-        for pattern in scene.rules.single:
-            resolved = bisect_left(run.positions, len(form.text) - (0 if final else pattern.max_chars * _SHARE))
-            for start, end in matches(pattern, letters, resolved, scene.budget):
-                span = form.span(run.positions[start], run.positions[end - 1] + 1)
+    joined = form.edited(solo.joined(scene.runs))
+    text = Utf8(joined.text)
+    for pattern in scene.rules.single:
+        resolved = len(joined.text)
+        if not scene.window.final:
+            last = max(0, len(form.text) - pattern.max_chars * _SHARE)
+            until = form.start(last) if form.text else 0
+            resolved = bisect_left(range(resolved), until, key=joined.start)
+        for start, end in matches(pattern, text, resolved, scene.budget):
+            span = joined.span(start, end)
+            if _holds_run(scene, *span) or any(map(joined.hides_before, range(start + 1, end))):
                 yield Hit(pattern.rule, pattern.category, pattern.action, *span)
+
+
+def _holds_run(scene: _Scene, start: int, end: int) -> bool:
+    """Return whether the original's ``start:end`` shares a letter with a run of single letters."""
+    at = bisect_left(scene.runs, end, key=lambda run: scene.form.start(run.positions[0])) - 1
+    return at >= 0 and scene.form.start(scene.runs[at].positions[-1]) >= start
 
 
 def _safe(scene: _Scene) -> int:
     """Return where the part of the window begins that text to come may still decide."""
     rules, window, form = scene.rules, scene.window, scene.form
     if window.final:
-        return len(scene.text)
-    holds = [len(scene.text), len(scene.text) - rules.original_reach]
+        return len(form.raw)
+    holds = [len(form.raw), len(form.raw) - rules.original_reach]
     if rules.skeleton_reach and form.text:
         holds.append(form.start(max(0, len(form.text) - rules.skeleton_reach)))
     pending = rules.terms.pending(form, window.released) if rules.terms else None

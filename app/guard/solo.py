@@ -1,32 +1,47 @@
-"""Letters that stand alone: "i g n o r e", "b.o.m.b".
+"""Letters that stand alone ("i g n o r e", "b.o.m.b", "(b)(o)(m)(b)") and signs between words ("launch/code").
 
-A run is a chain of single letters or digits, each set apart from the next by one to three blanks or ornaments. Its
+A run is a chain of single letters or digits, each set apart from the next by one to three blanks or signs. Its
 letters, put together, are searched like a text of their own.
 """
 
 from __future__ import annotations
 
+import itertools
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from app.guard.folding import LETTER, is_unspaced
+from app.guard.offsets import Edit
 
-_SEPARATORS = " *.·•|/+~,"
 SEPARATORS_AT_MOST = 3
-_APART = f"[{re.escape(_SEPARATORS)}]{{1,{SEPARATORS_AT_MOST}}}"
-_RUN = "(?<!{letter}){letter}(?:{apart}{letter}(?!{letter}))+"
+#: Punctuation and symbols by their blocks; not "all but letters", since the vowel signs of Indian scripts are none.
+_ASCII_SIGNS = r"!-/:-@\[-`{-~"
+_SIGNS = (
+    rf"{_ASCII_SIGNS}\u00a1-\u00bf×÷\u2010-\u205e\u20a0-\u20cf\u2190-\u2bff\u3001-\u3003\u3008-\u3020"
+    r"\U0001f000-\U0001faff"
+)
+_SEPARATOR = re.compile(f"[ {_SIGNS}]")
+_RUN = "(?<!{letter}){letter}(?:[ {signs}]{{1,3}}{letter}(?!{letter}))+"
 #: Every run of three letters or more holds this; the scan for it begins with few characters.
-_HINT = "[{separators}]{letter}{apart}{letter}(?!{letter})"
+_HINT = "[ {signs}]{letter}[ {signs}]{{1,3}}{letter}(?!{letter})"
+#: Signs that stand between two words like a blank; at the end of a text that goes on, a word may still follow. They
+#: begin with a plain class, which the engine looks for quickly.
+_JOINT = "[{signs}](?<={letter}.)[{signs}]{{0,2}}(?={letter})"
+_OPEN_JOINT = "[{signs}](?<={letter}.)[{signs}]{{0,2}}(?={letter}|\\Z)"
 
 
-def _compile(source: str, letter: str) -> re.Pattern[str]:
-    return re.compile(source.format(letter=letter, apart=_APART, separators=re.escape(_SEPARATORS)))
+def _compile(source: str) -> dict[bool, re.Pattern[str]]:
+    """Return the pattern for ASCII texts (True), where it is much quicker, and for all others."""
+    return {
+        True: re.compile(source.format(letter="[a-z0-9]", signs=_ASCII_SIGNS)),
+        False: re.compile(source.format(letter=LETTER, signs=_SIGNS)),
+    }
 
 
-_ASCII_LETTER = "[a-z0-9]"
-_RUNS = {True: _compile(_RUN, _ASCII_LETTER), False: _compile(_RUN, LETTER)}
-_HINTS = {True: _compile(_HINT, _ASCII_LETTER), False: _compile(_HINT, LETTER)}
+_RUNS = _compile(_RUN)
+_HINTS = _compile(_HINT)
+_JOINTS = {True: _compile(_JOINT), False: _compile(_OPEN_JOINT)}
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,9 +67,22 @@ def runs(text: str, final: bool) -> Iterator[Run]:
     if _HINTS[is_ascii].search(text) is None:
         return
     for found in _RUNS[is_ascii].finditer(text):
-        positions = tuple(i for i in range(found.start(), found.end()) if text[i] not in _SEPARATORS)
+        positions = tuple(i for i in range(found.start(), found.end()) if not _SEPARATOR.match(text[i]))
         is_open = not final and _only_separators(text, found.end())
         yield Run("".join(text[i] for i in positions), positions, is_open)
+
+
+def joined(runs: Sequence[Run]) -> Iterator[Edit]:
+    """Yield the edits that put the letters of each run together, in their place in the text."""
+    for run in runs:
+        for left, right in itertools.pairwise(run.positions):
+            yield left + 1, right, ""
+
+
+def parted(text: str, final: bool) -> Iterator[Edit]:
+    """Yield the edits that set words apart by a blank where signs stand between them."""
+    for found in _JOINTS[final][text.isascii()].finditer(text):
+        yield found.start(), found.end(), " "
 
 
 def tail(text: str, at_most: int) -> Run:
@@ -73,7 +101,7 @@ def tail(text: str, at_most: int) -> Run:
 
 def _letter_before(text: str, end: int, required: bool) -> int | None:
     bare = end
-    while bare > 0 and end - bare < SEPARATORS_AT_MOST and text[bare - 1] in _SEPARATORS:
+    while bare > 0 and end - bare < SEPARATORS_AT_MOST and _SEPARATOR.match(text[bare - 1]):
         bare -= 1
     if bare == 0 or (required and bare == end) or not _is_letter(text[bare - 1]):
         return None
@@ -81,7 +109,7 @@ def _letter_before(text: str, end: int, required: bool) -> int | None:
 
 
 def _only_separators(text: str, start: int) -> bool:
-    return len(text) - start <= SEPARATORS_AT_MOST and all(char in _SEPARATORS for char in text[start:])
+    return len(text) - start <= SEPARATORS_AT_MOST and all(map(_SEPARATOR.match, text[start:]))
 
 
 def _is_letter(char: str) -> bool:

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import functools
+import itertools
 from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from app.guard import solo
-from app.guard.folding import NO_WORD, is_glued, script, word_classes
+from app.guard.folding import NO_WORD, is_glued, is_unspaced, script, word_classes
 from app.guard.normalise import Skeleton, neighbour_script, skeleton
 from app.messages import Action
 
@@ -17,6 +19,13 @@ _SOLO_ANYWHERE = 4
 """A shorter term in single letters counts only when the run holds nothing else ("a s s", not "c l a s s")."""
 _CHANCE_BELOW = 6
 """A shorter word may equal a term of another script by chance (Russian "рот", English "pot")."""
+#: Scripts that people write prose in beside English (UAX 31, table 5, less those without words of look-alikes). Letters
+#: of any other (Coptic, Lisu, Cherokee) in the place of Latin ones are no chance.
+_PROSE_SCRIPTS = {
+    *("ARABIC", "ARMENIAN", "BENGALI", "CYRILLIC", "DEVANAGARI", "ETHIOPIC", "GEORGIAN", "GREEK"),
+    *("GUJARATI", "GURMUKHI", "HEBREW", "KANNADA", "KHMER", "LAO", "LATIN", "MALAYALAM", "MYANMAR", "ORIYA"),
+    *("SINHALA", "TAMIL", "TELUGU", "THAANA", "THAI", "TIBETAN"),
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,6 +76,7 @@ class TermIndex:
                 letters = solo.squeeze(form)
                 if letters is not None and len(letters) >= _SOLO_AT_LEAST:
                     single.setdefault(letters, []).append(index)
+        self._has_gaps = any(" " in form for form in plain)
         patterns = list(plain.keys() | single.keys())
         self._plain = [tuple(plain.get(pattern, ())) for pattern in patterns]
         self._single = [tuple(single.get(pattern, ())) for pattern in patterns]
@@ -84,6 +94,8 @@ class TermIndex:
     def matches(self, form: Skeleton, runs: Iterable[solo.Run], final: bool) -> set[Match]:
         """Return every match that text to come cannot undo; ``runs`` are the skeleton's runs of single letters."""
         found = set(self._plain_matches(form, final))
+        if (parted := self._parted(form, final)) is not None:
+            found.update(self._plain_matches(parted, final))
         for run in runs:
             found.update(self._single_matches(form, run, final))
         return {match for match in found if not _is_chance(match, form)}
@@ -91,8 +103,15 @@ class TermIndex:
     def pending(self, form: Skeleton, released: int) -> int | None:
         """Return where (index of the original, from ``released`` on) a match may begin that text to come completes."""
         starts = list(self._pending_plain(form, released))
+        if (parted := self._parted(form, final=False)) is not None:
+            starts += self._pending_plain(parted, released)
         starts += self._pending_single(form, released)
         return min(starts, default=None)
+
+    def _parted(self, form: Skeleton, final: bool) -> Skeleton | None:
+        """Return the form in which signs between words are blanks; None where it would tell nothing new."""
+        parted = form.edited(solo.parted(form.text, final)) if self._has_gaps else form
+        return None if parted is form else parted
 
     def _is_whole(self, index: int) -> bool:
         return self._terms[index].whole_word
@@ -102,16 +121,26 @@ class TermIndex:
         if not hits:
             return
         last = len(form.text) if final else len(form.text) - 1
-        is_inside = _border_test(form.text)
+        is_inside = _border_test(form)
         for start, end, pattern in hits:
-            owners = self._plain[pattern]
-            if not owners or end > last:
+            if end > last:
                 continue
-            inside = is_inside(start, end)
+            owners: Sequence[int] = self._plain[pattern]
+            if form.hidden and self._single[pattern]:
+                owners = [*owners, *self._over_hidden_gaps(form, start, end, pattern)]
             for index in owners:
                 term = self._terms[index]
-                if not (inside and term.whole_word):
+                if not (term.whole_word and is_inside(start, end, term)):
                     yield _match(term, form, start, end)
+
+    def _over_hidden_gaps(self, form: Skeleton, start: int, end: int, pattern: int) -> Iterator[int]:
+        """Yield the terms of several words that stand here with something that no reader sees for each blank."""
+        for index in self._single[pattern]:
+            for spelled in _forms(self._terms[index].text):
+                words = spelled.split(" ")
+                borders = list(itertools.accumulate(map(len, words), initial=start))[1:-1]
+                if borders and "".join(words) == form.text[start:end] and all(map(form.hides_before, borders)):
+                    yield index
 
     def _single_matches(self, form: Skeleton, run: solo.Run, final: bool) -> Iterator[Match]:
         for start, end, pattern in self._automaton.find_overlapping(run.letters):
@@ -131,11 +160,15 @@ class TermIndex:
         for index in range(first, len(text)):
             suffix = text[index:]
             at_border = not is_glued(classes[index - first], classes[index - first + 1])
-            if (at_border and self._at_borders.begins(suffix)) or self._anywhere.begins(suffix):
+            is_begun = (at_border and self._at_borders.begins(suffix)) or self._anywhere.begins(suffix)
+            if is_begun or (form.hidden and self._has_gaps and self._begins_single(suffix)):
                 origin = form.start(index)
                 if origin >= released:
                     yield origin
                     return
+
+    def _begins_single(self, suffix: str) -> bool:
+        return self._single_long.begins(suffix) or self._single_short.begins(suffix)
 
     def _pending_single(self, form: Skeleton, released: int) -> Iterator[int]:
         run = solo.tail(form.text, self._single_long.longest + _SOLO_ANYWHERE)
@@ -159,6 +192,7 @@ def spellings(term: str) -> set[str]:
     return forms | {form.replace("ß", "ss") for form in forms}
 
 
+@functools.lru_cache(maxsize=4096)
 def _forms(term: str) -> set[str]:
     if term.isascii() and term.isalnum():  # most of a long list: nothing to fold but the case
         return {term.lower()}
@@ -173,22 +207,42 @@ def _match(term: Term, form: Skeleton, start: int, end: int) -> Match:
     return Match(term, *form.span(start, end))
 
 
-def _border_test(text: str) -> Callable[[int, int], bool]:
-    """Return a test whether ``text[start:end]`` lies inside a longer word."""
+def _border_test(form: Skeleton) -> Callable[[int, int, Term], bool]:
+    """Return a test whether a term at ``text[start:end]`` of a form lies inside a longer word."""
+    text, raw = form.text, form.raw
 
-    def is_inside(start: int, end: int) -> bool:
-        around = f"{text[start - 1] if start else NO_WORD}{text[start]}{text[end - 1]}{text[end : end + 1] or NO_WORD}"
-        sides = word_classes(around)
-        return is_glued(sides[0], sides[1]) or is_glued(sides[2], sides[3])
+    def is_inside(start: int, end: int, term: Term) -> bool:
+        return is_joined(start, term) or is_joined(end, term)
 
-    def is_inside_ascii(start: int, end: int) -> bool:
+    def is_joined(border: int, term: Term) -> bool:
+        around = text[border - 1 : border + 1]
+        # The ends of the text and blanks are most borders, and the next test is no cheap one.
+        if not 0 < border < len(text) or " " in around:
+            return False
+        return _is_one_word(around, raw[form.start(border - 1)] + raw[form.start(border)], term)
+
+    def is_inside_ascii(start: int, end: int, _: Term) -> bool:
         return is_glued(classes[start], classes[start + 1]) or is_glued(classes[end], classes[end + 1])
 
-    if not text.isascii():
+    if not raw.isascii():
         return is_inside
     # Only ASCII is classed as a whole without cost; padded, since the text's own ends are borders.
     classes = f"{NO_WORD}{word_classes(text)}{NO_WORD}"
     return is_inside_ascii
+
+
+def _is_one_word(folded: str, written: str, term: Term) -> bool:
+    """Return whether two neighbours belong to one word, by what they look like and by what was written.
+
+    Where both are letters of the term's own script they are what they are: the Arabic letter that looks like an "o"
+    is a letter of its word.
+    """
+    if is_unspaced(written[0]) or is_unspaced(written[1]):
+        return False
+    own = {script(char) for char in term.text} - {""}
+    native = all(char.isdigit() or script(char) in own for char in written)
+    classes = word_classes(written if native else folded)
+    return is_glued(classes[0], classes[1])
 
 
 def _is_chance(match: Match, form: Skeleton) -> bool:
@@ -198,6 +252,6 @@ def _is_chance(match: Match, form: Skeleton) -> bool:
         return False
     wanted = {script(char) for char in match.term.text} - {""}
     given = {script(char) for char in source} - {""}
-    if not given or not wanted or given & wanted:
+    if not given or not wanted or given & wanted or not given & _PROSE_SCRIPTS:
         return False
     return neighbour_script(form.raw, match.start) not in wanted

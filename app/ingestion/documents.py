@@ -164,4 +164,4 @@ def _scalar(value: Any, where: str) -> Scalar:
 
 
 def _fault(where: str, what: str) -> InvalidRequest:
-    return InvalidRequest(f"{where} {what}", stage="retriever", param="documents")
+    return InvalidRequest(f"{where} {what}.", stage="retriever", param="documents")

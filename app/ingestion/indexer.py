@@ -37,7 +37,7 @@ class Indexer:
         id the later counts. Raises InvalidRequest naming the document, EmbeddingMismatch, CollectionDamaged.
         """
         if not isinstance(documents, list | tuple) or len(documents) > MAX_DOCUMENTS:
-            raise InvalidRequest(f"documents must be a list of at most {MAX_DOCUMENTS}", STAGE, "documents")
+            raise InvalidRequest(f"documents must be a list of at most {MAX_DOCUMENTS}.", STAGE, "documents")
         parsed = [parse_document(raw, f"documents[{index}]") for index, raw in enumerate(documents)]
         return self.upsert_parsed(collection, [stamped(document, tenant) for document in parsed])
 
@@ -60,8 +60,8 @@ class Indexer:
         made_with = self._store.describe(collection).embedder
         if made_with and made_with != self._embedder.name:
             raise EmbeddingMismatch(
-                f"collection '{collection}' was built with the embedder '{made_with}', not '{self._embedder.name}': "
-                "use another collection, or drop it and ingest all its documents again",
+                f"Collection {collection!r} was built with the embedder '{made_with}', not '{self._embedder.name}': "
+                "use another collection, or drop it and ingest all its documents again.",
                 STAGE,
                 "collection",
             )
@@ -72,9 +72,9 @@ class Indexer:
         Raises InvalidRequest, CollectionNotFound.
         """
         if not isinstance(ids, list | tuple) or len(ids) > MAX_IDS:
-            raise InvalidRequest(f"ids must be a list of at most {MAX_IDS}", STAGE, "ids")
+            raise InvalidRequest(f"ids must be a list of at most {MAX_IDS}.", STAGE, "ids")
         if not all(isinstance(key, str) and 0 < len(key) <= MAX_ID_CHARS for key in ids):
-            raise InvalidRequest(f"each of ids must be text of 1 to {MAX_ID_CHARS} characters", STAGE, "ids")
+            raise InvalidRequest(f"Each of ids must be text of 1 to {MAX_ID_CHARS} characters.", STAGE, "ids")
         # An id that no document can have is not there; a store might refuse its characters.
         named = [stored_id(key, tenant) for key in ids if key.isprintable()]
         count = self._store.delete_documents(check_name(collection), named, tenant_filter(tenant))

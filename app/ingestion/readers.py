@@ -41,19 +41,33 @@ Read = Iterator[Document | BadRow]
 def read_documents(paths: Sequence[Path]) -> Read:
     """Read files and folders in the order given; of a folder every readable file below it, by path, hidden ones not.
 
-    Ids and sources of Markdown and text files are their paths below the given folder, or the file's name.
+    Ids and sources of Markdown and text files are their paths below the given folder, or the file's name. A path that
+    gives nothing at all is told like a file that cannot be read: it is the wrong one, or was not written yet.
     """
     for path in paths:
-        if path.is_dir():
-            yield from _read_folder(path)
-        else:
-            yield from _read_file(path, path.name)
+        found = False
+        for row in _read_folder(path) if path.is_dir() else _read_file(path, path.name):
+            found = True
+            yield row
+        if not found:
+            yield BadRow(str(path), 0, _emptiness(path))
+
+
+def _emptiness(path: Path) -> str:
+    if path.is_dir() and next(_walk(path), None) is None:
+        return f"holds no file of a known kind ({_known_kinds()})"
+    return "holds no document"
 
 
 def count_documents(paths: Sequence[Path]) -> int:
     """Return how many rows :func:`read_documents` will give, as far as that can be told without parsing them."""
     files = [file for path in paths for file in (_walk(path) if path.is_dir() else [path])]
     return sum(_count(file) for file in files)
+
+
+def _known_kinds() -> str:
+    """Return the kinds of files that can be read, for a sentence."""
+    return ", ".join(sorted(_READERS))
 
 
 def _count(path: Path) -> int:
@@ -87,7 +101,7 @@ def _read_folder(folder: Path) -> Read:
 def _read_file(path: Path, name: str) -> Read:
     reader = _READERS.get(path.suffix.lower())
     if reader is None:
-        yield BadRow(name, 0, f"is not a file of a known kind ({', '.join(sorted(_READERS))})")
+        yield BadRow(name, 0, f"is not a file of a known kind ({_known_kinds()})")
         return
     try:
         yield from reader(path, name)
@@ -99,7 +113,7 @@ def _checked(raw: Mapping[str, Any], name: str, line: int) -> Document | BadRow:
     try:
         return parse_document(raw, "row")
     except InvalidRequest as error:
-        return BadRow(name, line, error.message)
+        return BadRow(name, line, error.message.removesuffix("."))
 
 
 # --- JSONL ----------------------------------------------------------------------------------------------------------

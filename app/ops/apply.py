@@ -10,6 +10,7 @@ import argparse
 import sys
 from collections.abc import Sequence
 
+from app.config.serve import PIPELINE
 from app.errors import BatonError, ConfigError
 from app.ops import config_checks, preflight
 from app.ops.local_cluster import LocalCluster
@@ -39,16 +40,23 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _apply(options: argparse.Namespace, progress: Progress) -> None:
     config = read_config(options)
-    preflight.check_files(config, prepared_models(options.data))
+    preflight.check_ports(config.machine)
+    prepared = prepared_models(options.data)
+    preflight.check_files(config, prepared)
     config_checks.check_config(config)
     cluster = LocalCluster(config, options.data)
-    if not cluster.statuses():
+    running = cluster.statuses()
+    if not running:
         raise ConfigError(
             f"No Baton answers at port {config.machine.dashboard_port} of {config.machine.host}: start it with "
             "`make run`, or name the port of its dashboard with --dashboard-port."
         )
+    cluster.check_port()
+    preflight.check_prepared(config, prepared, options.data)
     known = cluster.collections()
     for line in () if known is None else config_checks.missing_collections(config, known):
+        progress.say(line)
+    for line in config_checks.moving_stages(config, running.get(PIPELINE, {}).get("deployments") or ()):
         progress.say(line)
     cluster.deploy()
     cluster.settle(progress.say)

@@ -167,6 +167,16 @@ def missing_collections(config: LocalConfig, known: Collection[str]) -> Iterator
             )
 
 
+def moving_stages(config: LocalConfig, deployed: Collection[str]) -> Iterator[str]:
+    """Yield a line for each stage among the ``deployed`` ones that moves into the gateway."""
+    for name in STAGES:
+        if name in deployed and getattr(config.pipeline.stages, name).placement == "gateway":
+            yield (
+                f"warning: the {name} moves from its deployment into the gateway: until the new gateway serves, about "
+                "half a minute, requests that need it get 503 with Retry-After"
+            )
+
+
 def collections_on_disk(store: StoreConfig) -> Collection[str] | None:
     """Return the names of the collections in a LanceDB on this machine; None where another store holds them."""
     folder = _folder(store)

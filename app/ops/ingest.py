@@ -1,7 +1,8 @@
 """``python -m app.ops.ingest``: files into a collection, straight into the store or through a running gateway.
 
-Exit codes: 0 all stored; 1 some rows were bad (the others are stored); 2 wrong usage; 3 the store, the embedder or the
-gateway failed (what was stored stays: run the same command again to go on); 130 stopped by Ctrl-C.
+Exit codes: 0 all stored; 1 some rows were bad, or a path held no document (the others are stored); 2 wrong usage; 3
+the store, the embedder or the gateway failed (what was stored stays: run the same command again to go on); 130 stopped
+by Ctrl-C.
 """
 
 from __future__ import annotations
@@ -93,18 +94,24 @@ def _parser() -> argparse.ArgumentParser:
 
 def _check_usage(parser: argparse.ArgumentParser, options: argparse.Namespace) -> None:
     """End with code 2 and a sentence where options do not go together."""
-    store_only = {
+    settings = {
         "--embedder": options.embedder,
-        "--delete-missing": options.delete_missing,
-        "--create-empty": options.create_empty,
         "--size-tokens": options.size_tokens,
         "--overlap-tokens": options.overlap_tokens,
     }
     if options.wait_seconds and not options.url:
         parser.error("--wait-seconds: only with --url")
-    given = [name for name, value in store_only.items() if value]
+    given = [name for name, value in settings.items() if value]
     faults = [
         (options.url and given, f"{', '.join(given)}: only with --store; the gateway has its own"),
+        (
+            options.url and options.delete_missing,
+            "--delete-missing: only with --store; a gateway does not tell which documents it has: delete them by id",
+        ),
+        (
+            options.url and options.create_empty,
+            "--create-empty: only with --store; a gateway makes a collection with its first documents",
+        ),
         (
             options.url is not None and not options.url.startswith(("http://", "https://")),
             f"--url is {bounded(options.url)}: give a gateway's address like http://localhost:8000",

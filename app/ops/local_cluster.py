@@ -140,22 +140,33 @@ class LocalCluster:
         """Return Serve's view of each application; nothing while Serve does not answer, or once ``stop`` is set."""
         if stop is not None:
             return until_stopped(self.statuses, stop) or {}
+        applications: dict[str, dict[str, Any]] = self._view().get("applications", {})
+        return applications
+
+    def check_port(self) -> None:
+        """Refuse a gateway's port other than the one that Serve listens at, which it keeps until it is restarted."""
+        machine = self._config.machine
+        port = self._view().get("http_options", {}).get("port", machine.port)
+        if port != machine.port:
+            raise ConfigError(
+                f"The gateway of the running Baton listens at port {port} and keeps it, and machine.port is "
+                f"{machine.port}: pass --port {port}, or start Baton anew to change it."
+            )
+
+    def _view(self) -> dict[str, Any]:
+        """Return what Serve tells of itself; nothing where it does not answer, or something else does."""
         try:
-            answer = httpx.get(self._applications, timeout=30)
-            answer.raise_for_status()
+            return _json_object(httpx.get(self._applications, timeout=30))
         except httpx.HTTPError:
             return {}
-        applications: dict[str, dict[str, Any]] = answer.json()["applications"]
-        return applications
 
     def collections(self) -> list[str] | None:
         """Return the names of the collections that the gateway knows; None while it does not answer."""
         try:
-            answer = httpx.get(f"{self.url}/v1/collections", headers=key_headers(), timeout=10)
-            answer.raise_for_status()
+            answer = _json_object(httpx.get(f"{self.url}/v1/collections", headers=key_headers(), timeout=10))
         except httpx.HTTPError:
             return None
-        return [found["name"] for found in answer.json()["data"]]
+        return [found["name"] for found in answer["data"]] if "data" in answer else None
 
     def watch(self, say: Callable[[str], None], stop: threading.Event) -> None:
         """Tell changes of status until asked to stop. Raises :class:`StageUnavailable` when the cluster is gone."""
@@ -240,6 +251,16 @@ class LocalCluster:
     def kill(self) -> None:
         """Kill every process of the cluster, now."""
         self._sessions.kill()
+
+
+def _json_object(answer: httpx.Response) -> dict[str, Any]:
+    """Return the object that was answered; an empty one for anything else. Raises httpx's error for a bad status."""
+    answer.raise_for_status()
+    try:
+        found = answer.json()
+    except ValueError:
+        return {}
+    return found if isinstance(found, dict) else {}
 
 
 def _has_replica(application: dict[str, Any]) -> bool:

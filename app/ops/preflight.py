@@ -21,15 +21,20 @@ _SHARED_MEMORY = Path("/dev/shm")  # noqa: S108 - the place where Ray keeps its 
 
 def check(machine: MachineConfig, data: Path) -> None:
     """Raise :class:`ConfigError` at the first thing that would stop the pipeline from starting on this machine."""
-    ports = {name: getattr(machine, name) for name in ("port", "metrics_port", "dashboard_port")}
-    if len(set(ports.values())) < len(ports):
-        told = ", ".join(f"--{name.replace('_', '-')} {port}" for name, port in ports.items())
-        raise ConfigError(f"Each of the three ports has to be another one, and they are {told}: change one.")
-    for name, port in ports.items():
+    for name, port in check_ports(machine).items():
         check_port(machine.host, port, name)
     check_memory(available_memory(_MEMINFO), machine.min_memory_bytes)
     check_disk(data, machine.min_disk_bytes)
     check_shared_memory(machine.object_store_bytes)
+
+
+def check_ports(machine: MachineConfig) -> dict[str, int]:
+    """Return the ports by name; refuse one port for two things."""
+    ports = {name: getattr(machine, name) for name in ("port", "metrics_port", "dashboard_port")}
+    if len(set(ports.values())) < len(ports):
+        told = ", ".join(f"--{name.replace('_', '-')} {port}" for name, port in ports.items())
+        raise ConfigError(f"Each of the three ports has to be another one, and they are {told}: change one.")
+    return ports
 
 
 def check_collections(collections: Mapping[str, str]) -> None:
@@ -45,6 +50,17 @@ def check_files(config: LocalConfig, prepared: Collection[Path]) -> None:
     for key, path in _paths(config):
         if os.path.normpath(path) not in made and not (ROOT / Path(path).expanduser()).exists():
             raise ConfigError(f"{key} names {bounded(path, 300)}, which does not exist: correct the path.")
+
+
+def check_prepared(config: LocalConfig, prepared: Collection[Path], data: Path) -> None:
+    """Refuse a ``data`` folder without the models that a start prepares there: nothing else prepares them."""
+    made = {os.path.normpath(path) for path in prepared}
+    for key, path in _paths(config):
+        if os.path.normpath(path) in made and not Path(path).is_dir():
+            raise ConfigError(
+                f"{key} names {bounded(path, 300)}, which does not exist: {bounded(str(data), 300)} is not the folder "
+                "that `make run` prepared its models in; pass that one with --data."
+            )
 
 
 def _paths(config: LocalConfig) -> Iterator[tuple[str, str]]:

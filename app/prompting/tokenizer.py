@@ -67,7 +67,7 @@ class ChatTokenizer:
             return self._template.render(messages, tools, as_parts=self.content_as_parts)
         except TemplateError as error:
             raise InvalidRequest(
-                f"the model's chat template refuses these messages: {bounded(str(error))}", "assembler", "messages"
+                f"The model's chat template refuses these messages: {bounded(str(error))}.", "assembler", "messages"
             ) from None
 
     def count(self, rendered: str, limit: int) -> int:

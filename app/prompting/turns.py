@@ -47,7 +47,7 @@ def read_conversation(system_prompt: str, messages: Sequence[Message], clean: Cl
     systems = [message.content for message in messages if message.role == "system"]
     turns = [message for message in messages if message.role != "system"]
     if not turns:
-        raise InvalidRequest("messages must hold at least one message of a user", "assembler", "messages")
+        raise InvalidRequest("messages must hold at least one message of a user.", "assembler", "messages")
     groups = [tuple(_engine_message(message, clean) for message in group) for group in _exchanges(turns)]
     question = max((place for place, group in enumerate(groups) if group[0]["role"] == "user"), default=len(groups) - 1)
     return Conversation(

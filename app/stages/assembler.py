@@ -202,4 +202,4 @@ def _check_tools(request: AssembleRequest, tokenizer: ChatTokenizer) -> None:
     """Refuse tools whose texts hold control tokens: they reach the engine as they are."""
     for place, tool in enumerate(request.tools):
         if tokenizer.neutraliser.finds(json.dumps(tool, ensure_ascii=False)):
-            raise InvalidRequest("a tool must not contain control tokens of the model", "assembler", f"tools[{place}]")
+            raise InvalidRequest("A tool must not contain control tokens of the model.", "assembler", f"tools[{place}]")

@@ -14,6 +14,7 @@ from typing import Any, Literal, Protocol
 
 import orjson
 
+from app.answers.schema_features import refusal
 from app.errors import (
     BatonError,
     ContextLengthExceeded,
@@ -63,7 +64,7 @@ class Generator:
         kind: Kind = "chat" if request.prompt is None else "completions"
         async with aclosing(_flatten(engine.generate(kind, _body(request), request.trace))) as items:
             async for item in items:
-                for delta in _deltas(item, kind):
+                for delta in _deltas(item, kind, request.response_format):
                     yield delta
 
 
@@ -101,12 +102,12 @@ def _body(request: GenerateRequest) -> dict[str, Any]:
     return body
 
 
-def _deltas(item: Any, kind: Kind) -> list[Delta]:
+def _deltas(item: Any, kind: Kind, response_format: Mapping[str, Any] | None) -> list[Delta]:
     payload = _payload(item)
     if payload is None:
         return []
     if "error" in payload:
-        raise engine_error(payload["error"], kind)
+        raise engine_error(payload["error"], kind, response_format)
     read = _chat_delta if kind == "chat" else _completion_delta
     deltas = [read(choice) for choice in payload.get("choices", ())]
     if payload.get("usage") and not payload.get("choices"):
@@ -156,11 +157,16 @@ def _older_logprobs(logprobs: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
         yield {"token": token, "logprob": value or 0.0, "top_logprobs": likeliest}
 
 
-def engine_error(error: Mapping[str, Any], kind: Kind = "chat") -> BatonError:
+def engine_error(
+    error: Mapping[str, Any], kind: Kind = "chat", response_format: Mapping[str, Any] | None = None
+) -> BatonError:
     """Translate the engine's error object (``message``, ``code`` = HTTP status) into ours."""
     message = str(error.get("message") or "The engine gave no reason.")
     status = error.get("code")
     lowered = message.lower()
+    if "features not supported" in lowered:
+        schema = ((response_format or {}).get("json_schema") or {}).get("schema")
+        return SchemaRejected(refusal(schema) or _NO_GRAMMAR, STAGE, "response_format")
     if "check failed:" in lowered:
         return SchemaRejected(_NO_GRAMMAR, STAGE, "response_format")
     if "grammar" in lowered or "json schema" in lowered or "json_schema" in lowered:

@@ -132,7 +132,7 @@ class Retriever:
     def embed_queries(self, texts: Sequence[str]) -> Embedded:
         """Embed texts as questions, whole. Raises ContextLengthExceeded naming the text that overflows the window."""
         if len(texts) > _MAX_EMBED_TEXTS:
-            raise InvalidRequest(f"input must hold at most {_MAX_EMBED_TEXTS} texts", STAGE, "input")
+            raise InvalidRequest(f"input must hold at most {_MAX_EMBED_TEXTS} texts.", STAGE, "input")
         embedder: Embedder = self._require(self._embedder)
         counts = embedder.count_tokens(texts, "query")
         for place, count in enumerate(counts):
@@ -156,9 +156,11 @@ class Retriever:
         _in_range("top_k", query.top_k, settings.max_top_k)
         _in_range("candidates", query.candidates, settings.max_candidates)
         if len(query.collections) > settings.max_collections:
-            raise InvalidRequest(f"at most {settings.max_collections} collections may be searched", STAGE, "collection")
+            raise InvalidRequest(
+                f"At most {settings.max_collections} collections may be searched.", STAGE, "collection"
+            )
         if query.mode not in ("hybrid", "vector", "text"):
-            raise InvalidRequest(f"mode {bounded(query.mode)} is not hybrid, vector or text", STAGE, "mode")
+            raise InvalidRequest(f"mode {bounded(query.mode)} is not hybrid, vector or text.", STAGE, "mode")
         for name in query.collections:
             check_name(name)
         return _Checked(query, within_tenant(parse_filter(query.filter), query.tenant), is_blank(query.text))
@@ -338,7 +340,7 @@ def _as_asked(error: BatonError) -> BatonError:
 
 def _in_range(field: str, value: Any, limit: int) -> None:
     if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= limit:
-        raise InvalidRequest(f"{field} must be a whole number from 1 to {limit} (got {bounded(value)})", STAGE, field)
+        raise InvalidRequest(f"{field} must be a whole number from 1 to {limit} (got {bounded(value)}).", STAGE, field)
 
 
 def _as_dict(info: CollectionInfo) -> dict[str, Any]:

@@ -48,5 +48,5 @@ def _require(kind: str) -> None:
 
 
 def _missing(kind: str) -> ConfigError:
-    sentence = f"store.kind: {kind} needs packages that are not installed: run `uv sync --inexact --extra {kind}`."
+    sentence = f"store.kind: {kind} needs packages that are not installed: run `scripts/setup.sh --extra {kind}`."
     return ConfigError(sentence, STAGE)

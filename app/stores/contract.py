@@ -156,8 +156,8 @@ def check_name(name: str) -> str:
     """Return a collection's name. Raises InvalidRequest unless it is safe in a path, in SQL and in a URL."""
     if not isinstance(name, str) or not _NAME.fullmatch(name):
         raise InvalidRequest(
-            f"collection {bounded(name)} is not a valid name: use 1 to 64 of a-z, 0-9, '_' and '-', "
-            "beginning with a letter or digit",
+            f"Collection {bounded(name)} has no valid name: use 1 to 64 of a-z, 0-9, '_' and '-', "
+            "beginning with a letter or digit.",
             stage=STAGE,
             param="collection",
         )
@@ -166,13 +166,13 @@ def check_name(name: str) -> str:
 
 def not_found(name: str) -> CollectionNotFound:
     """Return the error for a collection that does not exist."""
-    return CollectionNotFound(f"collection '{name}' does not exist", stage=STAGE, param="collection")
+    return CollectionNotFound(f"There is no collection {name!r}.", stage=STAGE, param="collection")
 
 
 def damaged(name: str, reason: str) -> CollectionDamaged:
     """Return the error for a collection that cannot be read."""
     return CollectionDamaged(
-        f"collection '{name}' cannot be read ({reason}): restore it, or drop it and ingest its documents again",
+        f"Collection {name!r} cannot be read ({reason}): restore it, or drop it and ingest its documents again.",
         stage=STAGE,
         param="collection",
     )
@@ -190,8 +190,8 @@ def check_dimension(name: str, stored: int, wanted: int) -> None:
     """Raise EmbeddingMismatch unless the collection holds vectors of the wanted size."""
     if stored != wanted:
         raise EmbeddingMismatch(
-            f"collection '{name}' holds vectors of {stored} numbers but the embedder makes {wanted}: "
-            "ingest it again with the embedder in use",
+            f"Collection {name!r} holds vectors of {stored} numbers but the embedder makes {wanted}: "
+            "ingest it again with the embedder in use.",
             stage=STAGE,
             param="collection",
         )

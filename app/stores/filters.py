@@ -254,7 +254,7 @@ def _number(value: Any, path: str) -> float:
 
 
 def _fault(path: str, what: str) -> InvalidRequest:
-    return InvalidRequest(f"{path} {what}", stage="retriever", param="rag.filter")
+    return InvalidRequest(f"{path} {what}.", stage="retriever", param="rag.filter")
 
 
 def matches(node: Filter | Never | None, metadata: Mapping[str, Any]) -> bool:

@@ -84,9 +84,11 @@ def running(data, environment=None):
             warnings.simplefilter("ignore")  # its own import
             import ray.serve  # noqa: F401
         cluster.start()
+        found = FakeCluster(cluster, data)
         try:
-            yield FakeCluster(cluster, data)
+            yield found
         finally:
+            found.http.close()
             cluster.stop()
 
 

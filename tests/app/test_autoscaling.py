@@ -115,20 +115,24 @@ class Streams:
 
 
 def streams_on_two_engines(site, tokens):
-    """Begin a long stream, and two more when load has brought a second engine; wait for the end of the load."""
+    """Begin a long stream, and two more when load has brought a second engine; wait for the end of the load.
+
+    Returns the streams and the process ids of both engines.
+    """
     streams, load = Streams(site), Streams(site)
     streams.begin(1, tokens)
     load.begin(5, 100)
     Baton.wait_for(lambda: engines(site) == 2, 30, "a second engine")
+    both = set(site.pids("generator", "model-fake"))
     streams.begin(2, tokens)
     load.join()
-    return streams
+    return streams, both
 
 
 @pytest.mark.timeout(START_SECONDS)
 def test_an_engine_finishes_its_streams_before_it_goes(site):
     site.deploy(ENGINE, scaled(1))
-    streams = streams_on_two_engines(site, 300)
+    streams, _ = streams_on_two_engines(site, 300)
     streams.join()
     assert streams.endings == [b"[DONE]"] * 3
     Baton.wait_for(lambda: engines(site) == 1, 60, "the second engine goes")
@@ -137,10 +141,9 @@ def test_an_engine_finishes_its_streams_before_it_goes(site):
 @pytest.mark.timeout(START_SECONDS)
 def test_a_stream_does_not_keep_an_engine_for_ever(site):
     site.deploy(ENGINE, scaled(1, patience=2.0))
-    streams = streams_on_two_engines(site, 900)
-    before = set(site.pids("generator", "model-fake"))
+    streams, both = streams_on_two_engines(site, 900)
     Baton.wait_for(lambda: engines(site) == 1, 45, "an engine goes although streams run")
-    (gone,) = before - set(site.pids("generator", "model-fake"))
+    (gone,) = both - set(site.pids("generator", "model-fake"))
     Baton.wait_for(lambda: not Path(f"/proc/{gone}").exists(), 20, "its process ends long before the streams would")
     streams.join()
     assert len(streams.endings) == 3

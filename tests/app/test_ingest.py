@@ -60,6 +60,13 @@ def test_bad_rows_are_told_and_the_others_stored(folder, tmp_path, capsys):
     assert "8 documents stored (8 passages), 0 unchanged, 1 repeated, 2 bad rows" in output.out
 
 
+def test_a_folder_of_other_files_is_no_success(tmp_path, capsys):
+    (tmp_path / "papers").mkdir()
+    (tmp_path / "papers" / "a.pdf").write_bytes(b"%PDF")
+    assert run(tmp_path, tmp_path / "papers") == 1
+    assert "papers: holds no file of a known kind (.jsonl, " in capsys.readouterr().err
+
+
 def test_missing_documents_are_deleted_on_demand_only(folder, tmp_path, capsys):
     assert run(tmp_path, folder) == 0
     (folder / "c.jsonl").unlink()
@@ -85,7 +92,7 @@ def test_faults_are_one_sentence_and_code_3(folder, tmp_path, capsys):
     capsys.readouterr()
     assert run(tmp_path, folder) == 3
     error = capsys.readouterr().err
-    assert error.startswith("ingest: collection 'docs' holds vectors of 7 numbers but the embedder makes 16")
+    assert error.startswith("ingest: Collection 'docs' holds vectors of 7 numbers but the embedder makes 16")
     assert error.count("\n") == 1
     assert run(tmp_path, folder, embedder=str(tmp_path / "no model")) == 3
     assert "no model" in capsys.readouterr().err

@@ -89,7 +89,9 @@ def test_routes_are_closed_and_a_key_opens_what_it_may_use(keyed):
     for path in ("/healthz", "/readyz", "/", "/static/app.js"):
         assert keyed.http.get(path).status_code == 200, path
     assert keyed.chat("hi").status_code == 401
-    assert ask(keyed, "model", model=MODEL).status_code == 200
+    assert ask(keyed, "model", model=MODEL, rag={"enabled": False}).status_code == 200
+    searching = ask(keyed, "model", model=MODEL)  # as the default profile would
+    assert (searching.status_code, searching.json()["error"]["param"]) == (403, "rag.collection")
     refused = ask(keyed, "model", profile="default")
     assert (refused.status_code, refused.json()["error"]["code"]) == (403, "permission_denied")
     assert [found["id"] for found in call(keyed, "model", "GET", "/v1/models").json()["data"]] == [MODEL]

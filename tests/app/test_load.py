@@ -5,12 +5,15 @@ import collections
 import http.client
 import json
 import os
+import re
 import signal
 import socket
 import subprocess
 import sys
+import threading
 import time
 import urllib.parse
+from concurrent.futures import ThreadPoolExecutor
 
 import httpx
 import pytest
@@ -182,6 +185,38 @@ def test_a_gateway_that_restarts_while_its_settings_are_refused_takes_the_last_a
     assert gateway() == [new]
 
 
+def with_digits(order):
+    """Return a change that has the profile `plain` answer with an object of two digits, its keys in that order."""
+
+    def change(raw):
+        digit = {"type": "integer", "minimum": 0, "maximum": 9}
+        schema = {"type": "object", "properties": dict.fromkeys(order, digit), "required": ["a", "b"]}
+        schema["additionalProperties"] = False
+        raw["settings"]["profiles"]["plain"]["responseFormat"] = {
+            "type": "json_schema",
+            "json_schema": {"schema": schema},
+        }
+
+    return change
+
+
+@pytest.mark.timeout(300)
+def test_a_change_of_the_order_of_a_schemas_properties_takes_hold(baton):
+    def keys():
+        answer = baton.chat("Two digits, please.", model="plain", max_tokens=40)
+        text = answer.json()["choices"][0]["message"]["content"] if answer.status_code == 200 else ""
+        return re.findall('"([ab])"', text)
+
+    before = pids(baton)
+    try:
+        for order in (["a", "b"], ["b", "a"]):
+            baton.deploy(with_digits(order))
+            baton.wait_for(lambda order=order: keys() == order, 60, f"answers have the order {order}")
+    finally:
+        baton.deploy()
+    assert pids(baton) == before
+
+
 def _status(baton, text):
     try:
         return baton.chat(text).status_code
@@ -246,3 +281,31 @@ def test_every_stage_runs_in_either_place(baton, placement):
         assert pids(baton)[("model-smollm2", "generator")] == engine
     finally:
         baton.deploy()
+
+
+@pytest.mark.timeout(600)
+def test_while_a_stage_moves_into_the_gateway_nobody_hangs(baton):
+    """Questions that need the stage get 503 soon, with Retry-After, and answers again once the new gateway serves."""
+    stop, seen = threading.Event(), []
+
+    def ask():
+        while not stop.is_set():
+            began = time.monotonic()
+            answer = baton.chat("What does the guardrail do?", model="default", max_tokens=4)
+            seen.append((answer.status_code, time.monotonic() - began, answer.headers.get("retry-after")))
+            stop.wait(0.2)
+
+    with ThreadPoolExecutor(1) as pool:
+        asking = pool.submit(ask)
+        try:
+            baton.deploy(placed("gateway"))
+            baton.wait_for(lambda: seen and seen[-1][0] == 200, 60, "the new gateway answers")
+        finally:
+            stop.set()
+            asking.result(120)
+            baton.deploy()
+    assert {status for status, _, _ in seen} <= {200, 503}
+    refused = [(seconds, retry) for status, seconds, retry in seen if status == 503]
+    assert all(retry for _, retry in refused)
+    # A second until anybody asks, a second for which an answer is reused, and the controller of a busy machine.
+    assert max((seconds for seconds, _ in refused), default=0) < 8, refused

@@ -1,12 +1,15 @@
 """Every metric of the table that ordinary traffic emits is on the scrape page."""
 
 import contextlib
+import subprocess
+import sys
 import time
 
 import httpx
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
+from app.config.local import ROOT
 from app.metrics import TABLE
 from tests.app.baton import MODEL
 
@@ -74,3 +77,19 @@ def test_rows_carry_the_labels_of_the_table(baton):
 
 def test_what_ordinary_traffic_does_not_emit_is_in_the_table():
     assert UNLUCKY.keys() <= TABLE.keys()
+
+
+@pytest.mark.timeout(180)
+def test_an_idle_engine_stays_on_the_page(baton):
+    """Ray drops a gauge that was not set for 20 seconds, and vLLM sets its own only while it works."""
+    assert baton.chat("hi").status_code == 200
+    gauges = ("ray_vllm_num_requests_running", "ray_vllm_num_requests_waiting", "ray_vllm_kv_cache_usage_perc")
+    baton.wait_for(lambda: families(baton).keys() >= set(gauges), 30, "the engine's gauges are told")
+    end = time.monotonic() + 45
+    while time.monotonic() < end:
+        assert families(baton).keys() >= set(gauges)
+        time.sleep(2)
+    assert baton.scrape(gauges[0]) == 0
+    board = [sys.executable, "-m", "app.ops.top", "--once", "--url", baton.metrics]
+    shown = subprocess.run(board, capture_output=True, text=True, cwd=ROOT, check=True).stdout
+    assert MODEL in shown.partition("Engines")[2]

@@ -1,5 +1,6 @@
 """The running pipeline as a user meets it: what it prints, what it answers, how it streams."""
 
+import http.client
 import json
 import re
 import shlex
@@ -165,6 +166,29 @@ def test_passages_give_way_and_the_question_stays(baton):
     answer = baton.chat("ant " * 1500, rag={"collection": "docs", "top_k": 50}, max_tokens=4)
     assert answer.status_code == 200, answer.text
     assert answer.json()["baton"]["flags"]["cut_passages"] > 0
+
+
+def test_turns_that_give_way_without_retrieval_are_told(baton):
+    def short(raw):
+        raw["settings"]["profiles"]["plain"] |= {"limits": {"contextTokens": 300}, "sampling": {"maxTokens": 8}}
+
+    turns = [{"role": role, "content": "word " * 400} for role in ("user", "assistant")]
+    baton.deploy(short)
+    try:
+        answer = baton.chat([*turns, {"role": "user", "content": "hi"}], model="plain")
+        assert answer.status_code == 200, answer.text
+        assert answer.json()["baton"]["flags"]["cut_turns"] >= 1
+    finally:
+        baton.deploy()
+
+
+@pytest.mark.parametrize("method", ["OPTIONS", "GET"])
+def test_a_target_that_is_no_path_is_not_called_a_missing_gateway(baton, method):
+    connection = http.client.HTTPConnection("127.0.0.1", baton.port, timeout=30)
+    connection.request(method, "*")
+    answer = connection.getresponse()
+    assert (answer.status, json.load(answer)["error"]["code"]) == (404, "not_found")
+    connection.close()
 
 
 def handed(baton):

@@ -47,6 +47,7 @@ CHANGES: dict[str, Any] = {
     "settings.auth.keysFile": "/etc/baton/keys/other.yaml",
     "settings.limits": {"maxTokens": 512},
     "settings.limits.allowedOrigins": ["https://chat.example.com"],
+    "settings.limits.allowedHosts": ["chat.example.com"],
     "settings.modelCapacity": {"smollm2": 5},
     "settings.adapters": {"smollm2": ["sql"]},
     "settings.retriever": {"maxTopK": 128},

@@ -65,6 +65,21 @@ def test_the_template_renders_what_python_builds(rendered, shape):
     assert normal(serve(rendered(shape))) == normal(serve_config(completed(values_of(shape), STARTER)))
 
 
+@pytest.mark.parametrize("schema", [{"type": "object"}, '{"type": "object", "properties": {"b": {}, "a": {}}}'])
+def test_a_profiles_schema_arrives_as_it_was_written(chart, schema):
+    values = shape_values("cpu")
+    values["settings"]["profiles"]["default"]["responseFormat"] = {
+        "type": "json_schema",
+        "json_schema": {"schema": schema},
+    }
+    sent = serve(chart.objects(values))
+    for deployment in sent["applications"][-1]["deployments"]:
+        if deployment["name"] == "gateway":
+            profile = deployment["user_config"]["profiles"]["default"]
+            assert profile["responseFormat"]["json_schema"]["schema"] == schema
+    assert normal(sent) == normal(serve_config(completed(values, STARTER)))
+
+
 @pytest.mark.parametrize("shape", ALL)
 def test_pods_pass_the_restricted_level(rendered, shape):
     for spec in pod_specs(rendered(shape)):

@@ -182,6 +182,14 @@ async def test_an_unknown_collection_is_an_error_before_the_start(site):
         await site.ask(job(retrieval=RetrievalQuery("zebra", ("nowhere",), 2, 3)))
 
 
+@pytest.mark.parametrize("retrieve", [False, True])
+async def test_turns_that_did_not_fit_are_told_with_retrieval_and_without(site, retrieve):
+    long = tuple(Message(role, "ant " * 3000) for role in ("user", "assistant"))
+    finished = (await site.ask(job(messages=(*long, Message("user", "zebra")), retrieve=retrieve)))[-1]
+    assert finished.flags.pop("cut_turns") >= 1
+    assert retrieve or finished.flags == {}
+
+
 async def test_no_passages_are_flagged_and_support_no_number(tmp_path):
     site = Site(tmp_path, FakeEngine(["It", "costs", "12.50."]))
     query = RetrievalQuery("zebra", ("notes",), 2, 3, filter={"lang": "xx"})

@@ -40,7 +40,7 @@ def fail(error):
 
 @pytest.mark.parametrize(
     "error",
-    [CollectionNotFound("collection 'secret' does not exist", "retriever"), TaskError(InvalidRequest("secret"))],
+    [CollectionNotFound("There is no collection 'secret'.", "retriever"), TaskError(InvalidRequest("secret"))],
 )
 def test_a_callers_mistake_is_not_logged(log, error):
     fail(error)

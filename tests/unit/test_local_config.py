@@ -8,6 +8,7 @@ import yaml
 
 from app.config.local import LocalConfig, load, serve_config
 from app.config.pipeline import PipelineSettings, PipelineShape
+from app.config.response_format import openai_json
 from app.config.serve import capacity
 from app.errors import ConfigError
 
@@ -58,11 +59,40 @@ def test_routing_and_adapters_travel_with_the_settings(tmp_path):
     config = LocalConfig.parse(raw, "local")
     sent = json.loads(json.dumps(application(config, "pipeline")["deployments"][0]["user_config"]))
     gateway = PipelineSettings.parse(sent, "user_config").gateway(config.pipeline)
-    assert gateway == config.settings.gateway(config.pipeline).model_copy(
+    assert gateway == config.settings.in_order().gateway(config.pipeline).model_copy(
         update={"model_capacity": gateway.model_capacity}
     )
     assert gateway.variant("plain", "tuned").model == "smollm2:sql"
     assert gateway.models["smollm2:sql"] == gateway.models["smollm2"]
+
+
+ORDERS = (["name", "age"], ["age", "name"])
+
+
+def with_schema(where, order, text):
+    """Return the gateway's user_config where a profile or variant has a schema with its properties in an order."""
+    schema = {"type": "object", "properties": {name: {"type": "string"} for name in order}}
+    format_ = {"type": "json_schema", "json_schema": {"schema": json.dumps(schema) if text else schema}}
+    raw = yaml.safe_load(LOCAL.read_text())
+    if where == "profile":
+        raw["settings"]["profiles"]["plain"]["responseFormat"] = format_
+    else:
+        raw["settings"]["routing"] = {"plain": {"variants": {"a": {"weight": 1, "responseFormat": format_}}}}
+    return application(LocalConfig.parse(raw, "local"), "pipeline")["deployments"][0]["user_config"]
+
+
+@pytest.mark.parametrize("where", ["profile", "variant"])
+@pytest.mark.parametrize("text", [False, True])
+def test_the_order_of_a_schemas_properties_is_a_change_to_serve_and_arrives(where, text):
+    sent = [with_schema(where, order, text) for order in ORDERS]
+    # As Serve does to find out whether anything changed, and on the way to the replica.
+    first, second = (json.dumps(one, sort_keys=True) for one in sent)
+    assert first != second
+    for told, order in zip((first, second), ORDERS, strict=True):
+        settings = PipelineSettings.parse(json.loads(told), "user_config")
+        found = settings.profiles["plain"] if where == "profile" else settings.routing["plain"].variants["a"]
+        schema = openai_json(found.response_format)["json_schema"]["schema"]
+        assert list(schema["properties"]) == order
 
 
 @pytest.mark.parametrize(

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from gateway_site import PERSON, Site
 
+from app.errors import BatonError, ContextLengthExceeded, GuardrailBlocked
 from app.messages import Message, RetrievalQuery
 
 TOOL = {"type": "function", "function": {"name": "weather", "parameters": {"type": "object"}}}
@@ -186,6 +187,37 @@ async def test_generate_speaks_of_its_prompt(site: Site, prompt: str) -> None:
     error = (await site.client.post("/generate", json={"prompt": prompt})).json()["error"]
     assert (error["param"], error["message"]) == ("prompt", "prompt: send a question, not a blank text.")
     assert not site.pipeline.jobs
+
+
+@pytest.mark.parametrize("stream", [False, True])
+@pytest.mark.parametrize(
+    ("error", "message"),
+    [
+        (GuardrailBlocked("The request was blocked.", "guardrail", "messages"), "The request was blocked."),
+        (
+            ContextLengthExceeded(
+                "Question: 9 tokens. Shorten the messages or lower max_tokens.", "assembler", "messages"
+            ),
+            "Question: 9 tokens. Shorten the prompt or lower max_tokens.",
+        ),
+        (
+            ContextLengthExceeded(
+                "Window: 8 tokens; the messages take 9. Shorten the messages.", "generator", "messages"
+            ),
+            "Window: 8 tokens; the prompt takes 9. Shorten the prompt.",
+        ),
+    ],
+)
+async def test_generate_speaks_of_its_prompt_where_stages_speak_of_messages(
+    site: Site, error: BatonError, message: str, stream: bool
+) -> None:
+    site.pipeline.rescript(fail_before=error)
+    reply = await site.client.post("/generate", json={"prompt": "hi", "stream": stream})
+    told = reply.json()["error"]
+    assert (reply.status_code, told["code"], told["stage"]) == (400, error.code, error.stage)
+    assert (told["param"], told["message"]) == ("prompt", message)
+    asked = (await site.ask(stream=stream)).json()["error"]
+    assert (asked["param"], asked["message"]) == ("messages", error.message)
 
 
 async def test_generate_answers_under_the_default_profile(site: Site) -> None:

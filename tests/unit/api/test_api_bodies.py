@@ -46,6 +46,36 @@ async def test_bodies_that_cannot_be_read_are_400(site: Site, raw: bytes) -> Non
     assert len(reply.json()["error"]["message"]) < 500
 
 
+TOO_DEEP = "The request body is nested deeper than 64 levels."
+
+
+@pytest.mark.parametrize(
+    ("raw", "sentence"),
+    [
+        (
+            b'{"max_tokens":' + b"9" * 400 + b"}",
+            "The request body holds a number that is too large (line 1, column 15).",
+        ),
+        (b'{"temperature":\n-1e999}', "The request body holds a number that is too large (line 2, column 1)."),
+        (b'{"messages":' + b"[" * 2000 + b"]" * 2000 + b"}", TOO_DEEP),
+        (b'{"messages":' + b"[" * 100 + b"]" * 100 + b"}", TOO_DEEP),
+        (b'{"messages":' + b'{"a":' * 2000 + b"1" + b"}" * 2001, TOO_DEEP),
+        (b'{"messages":[}', "The request body is not valid UTF-8 JSON (line 1, column 14)."),
+    ],
+    ids=["whole", "float", "deep", "less deep", "objects", "broken"],
+)
+async def test_json_that_is_valid_is_not_called_otherwise(site: Site, raw: bytes, sentence: str) -> None:
+    reply = await site.client.post(CHAT, content=raw, headers=JSON)
+    assert (reply.status_code, reply.json()["error"]["message"]) == (400, sentence)
+
+
+@pytest.mark.parametrize("coding", ["IDENTITY", "Identity", " identity"])
+async def test_codings_are_the_same_in_capitals(site: Site, coding: str) -> None:
+    headers = JSON | {"Content-Encoding": coding}
+    reply = await site.client.post(CHAT, content=b'{"messages":[{"role":"user","content":"hi"}]}', headers=headers)
+    assert reply.status_code == 200
+
+
 @pytest.mark.parametrize("raw", [b"null", b"[1, 2]", b'"text"', b"5", b"false"])
 @pytest.mark.parametrize(
     "path", [CHAT, "/v1/completions", "/v1/embeddings", "/generate", "/v1/collections/probe/documents"]

@@ -70,6 +70,28 @@ def test_defaults_and_both_spellings() -> None:
     assert GatewayConfig.parse(config.model_dump(by_alias=True), "g") == config
 
 
+@pytest.mark.parametrize(
+    ("schema", "told"),
+    [
+        (
+            "{",
+            "is text that is no JSON (unexpected end of data: line 1 column 2 (char 1)): give an object as JSON text",
+        ),
+        ("[]", "must be an object, or an object as JSON text"),
+        (5, "must be an object, or an object as JSON text"),
+        (None, "must be an object, or an object as JSON text"),
+        ('{"type": 7}', "JSON schema refused"),
+    ],
+)
+def test_a_schema_that_is_none_is_refused_with_its_key(schema: Any, told: str) -> None:
+    format_ = {"type": "json_schema", "json_schema": {"schema": schema}}
+    raw = {"models": {"m": {}}, "profiles": {"default": {"model": "m", "responseFormat": format_}}}
+    with pytest.raises(ConfigError) as refused:
+        GatewayConfig.parse(raw, "g")
+    assert told in refused.value.message
+    assert "profiles.default.responseFormat" in refused.value.message
+
+
 def test_a_schema_as_response_format_survives_a_round_trip(settings: GatewayConfig) -> None:
     dumped = settings.model_dump(by_alias=True)
     assert GatewayConfig.parse(dumped, "gateway") == settings

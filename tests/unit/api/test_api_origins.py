@@ -121,6 +121,63 @@ async def test_browsers_are_told_beforehand_what_they_may_send(site: Site) -> No
     assert granted.headers["access-control-allow-private-network"] == "true"
 
 
+HOSTS = ("localhost", "baton.example.com")
+
+
+@pytest.mark.parametrize(
+    "host", ["evil.example:8000", "evil.example", "localhost.evil.example", "127.0.0.1.evil.example"]
+)
+@pytest.mark.parametrize("method", ["POST", "DELETE"])
+@pytest.mark.parametrize("forwarded", [{}, {"X-Forwarded-Host": "localhost"}])
+async def test_a_name_that_another_site_leads_here_changes_nothing(
+    site: Site, method: str, host: str, forwarded: dict[str, str]
+) -> None:
+    site.limit(allowed_hosts=HOSTS)
+    headers = {"Content-Type": "text/plain", "Host": host, "Origin": f"http://{host}", **forwarded}
+    reply = await site.client.request(method, WRITE, content=b"text", headers=headers)
+    error = reply.json()["error"]
+    assert (reply.status_code, error["code"]) == (403, "cross_origin")
+    assert host.partition(":")[0] in error["message"]
+    assert "limits.allowedHosts" in error["message"]
+    assert "notes" not in site.pipeline.collections
+
+
+@pytest.mark.parametrize(
+    "host",
+    [
+        "localhost",
+        "LOCALHOST:8000",
+        "localhost.:8000",
+        "baton.example.com",
+        "127.0.0.1:8000",
+        "10.1.2.3",
+        "[::1]:8000",
+        "[::1]",
+    ],
+)
+async def test_the_gateways_own_names_and_addresses_pass(site: Site, host: str) -> None:
+    site.limit(allowed_hosts=HOSTS)
+    headers = {"Content-Type": "text/plain", "Host": host, "Origin": f"http://{host}"}
+    assert (await site.client.post(WRITE, content=b"text", headers=headers)).status_code == 200
+
+
+async def test_hosts_bind_browsers_alone_and_only_where_they_are_named(site: Site) -> None:
+    headers = {"Content-Type": "text/plain", "Host": "evil.example"}
+    page = headers | {"Origin": "http://evil.example"}
+    assert (await site.client.post(WRITE, content=b"text", headers=page)).status_code == 200
+    site.limit(allowed_hosts=HOSTS, allowed_origins=(FRIEND,))
+    assert (await site.client.post(WRITE, content=b"text", headers=headers)).status_code == 200
+    assert (await site.client.get("/healthz", headers=page)).status_code == 200
+    friend = headers | {"Origin": FRIEND, "Sec-Fetch-Site": "cross-site"}
+    assert (await site.client.post(WRITE, content=b"text", headers=friend)).status_code == 200
+
+
+@pytest.mark.parametrize("host", ["*", "localhost:8000", "http://localhost", "Localhost", "", 5])
+def test_a_host_is_a_name_without_a_port(host: object) -> None:
+    with pytest.raises(ConfigError, match=r"limits\.allowedHosts\[0\]: must be"):
+        GatewayConfig.parse(SETTINGS | {"limits": {"allowedHosts": [host]}}, "gateway")
+
+
 @pytest.mark.parametrize(
     "origin", ["*", "chat.example.com", "https://chat.example.com/", "https://Chat.example.com", 5]
 )

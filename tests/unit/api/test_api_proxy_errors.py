@@ -117,6 +117,15 @@ async def test_what_probes_read_is_left_alone(path: str) -> None:
     assert await ask(proxy(*messages), path) == messages
 
 
+@pytest.mark.parametrize("target", ["*", "example.org:443", "", "v1/models"])
+async def test_a_target_that_is_no_path_is_the_callers_fault(target: str) -> None:
+    plain = proxy(start(404, PLAIN, SERVES_ID), body(b"Path '*' not found."))
+    status, headers, error = refusal(await ask(plain, target))
+    assert (status, error["code"], headers[b"x-request-id"]) == (404, "not_found", b"r-1")
+    assert b"retry-after" not in headers
+    assert f"'{target}'" in error["message"]
+
+
 async def test_a_fault_of_the_proxy_is_answered_and_raised() -> None:
     *sent, raised = await ask(proxy(error=ValueError("bytes of a header")))
     status, _, error = refusal(sent)

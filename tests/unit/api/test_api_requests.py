@@ -169,6 +169,10 @@ REFUSED = {
     "schema is a string": (schema("object"), "schema"),
     "schema null": (schema(None), "schema"),
     "json_schema without schema": ({"response_format": {"type": "json_schema"}}, "json_schema"),
+    "json_schema as text": (
+        {"response_format": {"type": "json_schema", "json_schema": {"name": "t", "schema": '{"type": "object"}'}}},
+        "response_format.json_schema.schema",
+    ),
     "unknown response_format": ({"response_format": {"type": "xml"}}, "response_format"),
     "response_format is a string": ({"response_format": "json"}, "response_format"),
     "tools without support": ({"tools": [{"type": "function", "function": {"name": "f"}}]}, "tools"),

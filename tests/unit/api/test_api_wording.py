@@ -45,6 +45,18 @@ def schema(**more: Any) -> dict[str, Any]:
         (CHAT, {"messages": ["hi"]}, "messages[0]: must be an object."),
         (CHAT, {"temperature": "hot"}, "temperature: must be a number."),
         (CHAT, {"max_tokens": 1.5}, "max_tokens: must be a whole number."),
+        (CHAT, {"seed": 10**20}, "seed: must be a whole number from -9223372036854775808 to 9223372036854775807."),
+        (
+            CHAT,
+            {"max_tokens": -(10**30)},
+            "max_tokens: must be a whole number from -9223372036854775808 to 9223372036854775807.",
+        ),
+        (
+            CHAT,
+            {"rag": {"collection": "notes", "filter": {"a": None}}},
+            'rag.filter.a is null: to find missing keys use {"exists": false}.',
+        ),
+        (CHAT, {"rag": {"collection": "notes", "filter": {"a": {"lt": "b"}}}}, "rag.filter.a.lt must be a number."),
         (CHAT, {"stream": "yes"}, "stream: must be true or false."),
         (CHAT, {"priority": "now"}, "priority: must be one of 'interactive' or 'batch'."),
         (COMPLETIONS, {"prompt": "a", "suffix": "b"}, "suffix: is not supported: leave it out."),

@@ -81,12 +81,14 @@ PLAIN_WORDS = _words(
 WORDS = PLAIN_WORDS + _words(
     "5678-9012 炸 弹 簧床 身份证号 彈 ｂｏｍｂ бомба сор мир ガ カ \u3099 ス ﾞ 폭 탄 포 ᆨ 忽略 之前的 指令 "
     "& &#9 &#98; 8; # ; \\ "
+    "หb๐mb bסmb هم ฟ ⒝ (b)(o)(m)(b) ( ) ⲃⲟⲙⲃ launch.code launch\u200bcode launch/ kg\u2060b bo\u2800mb \u2800 "
     "\\u0062 u00 62 ⅲ ﬁ é e\u0301 🇧 👩\u200d👧 \ud83d b\u0336o\u0336m\u0336b\u0336"
 )
-PLAIN_GAPS = ["", "", " ", " ", "-", "_", ".", "*", ", ", "\n"]
+PLAIN_GAPS = ["", "", " ", " ", "-", "_", ".", "*", ", ", "\n", ")(", "::"]
 GAPS = [
     *PLAIN_GAPS,
-    *("\n\n", "\u200b", "…", "\u00ad", "\u202e", " \u200b ", "·", " " * MAX_GAP, "\u200b" * (MAX_GAP - 1), "\ufe0f"),
+    *("\n\n", "\u200b", "…", "\u00ad", "\u2800", "\u2065", "\u202e", " \u200b ", "·", "\ufe0f"),
+    *(" " * MAX_GAP, "\u200b" * (MAX_GAP - 1)),
 ]
 
 
@@ -102,6 +104,16 @@ CUTS = st.lists(st.integers(0, 400), max_size=30)
 
 #: Each holds something that only the next characters decide; all are cut before every character.
 TRICKY = [
+    *("launch.code", "launch.coder", "launch...code", "launch....code", "launch. code", "red.code.red.alert"),
+    *(
+        "launch\u200bcode",
+        "launch\u200bcoder",
+        "x launch\u00ad\u00adcode",
+        "kg\u200bb",
+        "kg\u2800b",
+        "launch.code\u200bred\u2800alert",
+    ),
+    *("bo\u2800mb", "x\u2800bomb", "bomb\u2800s", "bom\u2800bs", "(b)(o)(m)(b)", "((b)(o)(m)(b)s)", "[a] [s] [s]"),
     *(
         "bombs and bomb",
         "a bomb",

@@ -195,3 +195,26 @@ def test_the_hash_tells_any_change():
     assert parse_document(base, "d").content_hash("1") not in {parse_document(base, "d").content_hash("2")}
     swapped = parse_document({**base, "metadata": {"m": 2, "k": 1}}, "d")
     assert swapped.content_hash("1") == parse_document(base, "d").content_hash("1")
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "reason"),
+    [
+        ("empty", None, "holds no file of a known kind (.jsonl, .markdown, .md, .ndjson, .parquet, .txt)"),
+        ("unknown/a.pdf", "x", "holds no file of a known kind (.jsonl, .markdown, .md, .ndjson, .parquet, .txt)"),
+        ("blank/a.jsonl", "\n\n", "holds no document"),
+        ("a.jsonl", "", "holds no document"),
+    ],
+)
+def test_a_path_that_holds_nothing_is_told(tmp_path, name, content, reason):
+    given = tmp_path / name.partition("/")[0]
+    if content is None:
+        given.mkdir()
+    else:
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text(content)
+    whole = tmp_path / "whole.txt"
+    whole.write_text("A zebra.")
+    bad, document = read_documents([given, whole])
+    assert (bad.file, bad.line, bad.reason) == (str(given), 0, reason)
+    assert document.text == "A zebra."

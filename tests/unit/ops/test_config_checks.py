@@ -85,7 +85,7 @@ REFUSALS = {
     ),
     "packages": (
         lambda raw, _: raw["pipeline"].update(store={"kind": "qdrant", "uri": "http://127.0.0.1:6333"}),
-        r"store\.kind: qdrant needs packages that are not installed: run `uv sync --inexact --extra qdrant`",
+        r"store\.kind: qdrant needs packages that are not installed: run `scripts/setup\.sh --extra qdrant`",
     ),
     "store in a file": (
         lambda raw, folder: raw["pipeline"]["store"].update(uri=str(folder / "binary" / "index")),
@@ -199,12 +199,15 @@ class Dashboard(Answers, http.server.BaseHTTPRequestHandler):
         self.reply(json.dumps(value).encode())
 
 
+def answering(handler):
+    return http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler)
+
+
 def test_ctrl_c_ends_apply_in_one_line(tmp_path, capsys):
     path = written(tmp_path, lambda raw: raw["settings"]["profiles"]["shopping"]["retrieval"].update(collections=["x"]))
-    with serving(http.server.ThreadingHTTPServer(("127.0.0.1", 0), Dashboard)) as server:
-        port = str(server.server_port)
-        options = ["--config", str(path), "--data", str(tmp_path), "--dashboard-port", port, "--port", port]
-        code = apply.main([*options, "--metrics-port", "1"])
+    with serving(answering(Dashboard)) as dashboard, serving(answering(Dashboard)) as gateway:
+        options = ["--config", str(path), "--data", str(tmp_path), "--port", str(gateway.server_port)]
+        code = apply.main([*options, "--dashboard-port", str(dashboard.server_port), "--metrics-port", "1"])
     said = capsys.readouterr()
     assert code == 130
     assert said.err == "baton: interrupted; what was sent already stays sent, and comes into force.\n"

@@ -18,3 +18,25 @@ def test_a_gateway_that_never_comes_is_told(tmp_path, capsys, monkeypatch):
     arguments = ["--url", "http://127.0.0.1:9", "--collection", "docs", "--wait-seconds", "1"]
     assert ingest.main([*arguments, str(tmp_path / "a.md")]) == 3
     assert "was not ready within 1 s: it does not answer (ConnectError)" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("option", "reason"),
+    [
+        (["--embedder", "fake"], "--embedder: only with --store; the gateway has its own"),
+        (
+            ["--size-tokens", "9", "--overlap-tokens", "1"],
+            "--size-tokens, --overlap-tokens: only with --store; the gateway",
+        ),
+        (["--delete-missing"], "--delete-missing: only with --store; a gateway does not tell which documents it has"),
+        (
+            ["--create-empty"],
+            "--create-empty: only with --store; a gateway makes a collection with its first documents",
+        ),
+    ],
+)
+def test_what_only_a_store_takes_says_why(option, reason, capsys):
+    with pytest.raises(SystemExit) as ended:
+        ingest.main(["--url", "http://127.0.0.1:9", "--collection", "docs", *option, "."])
+    assert ended.value.code == 2
+    assert reason in capsys.readouterr().err

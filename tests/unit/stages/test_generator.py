@@ -177,6 +177,51 @@ def test_a_failed_assertion_of_the_compilers_is_told_in_our_words():
     assert str(error).startswith("The engine cannot make a grammar of this schema: simplify")
 
 
+@pytest.mark.parametrize(
+    ("schema", "told"),
+    [
+        (
+            {"type": "object", "properties": {"tags": {"type": "array", "uniqueItems": True}}},
+            "JSON schema refused at /properties/tags/uniqueItems: the engine cannot keep an answer to uniqueItems: ",
+        ),
+        (
+            {"anyOf": [{}, {"type": ["null", "integer"], "multipleOf": 5}]},
+            "JSON schema refused at /anyOf/1/multipleOf: ",
+        ),
+        ({"type": "array", "items": {"type": "array", "contains": {}}}, "JSON schema refused at /items/contains: "),
+        ({"type": "string", "format": "car"}, "JSON schema refused at /format: the engine does not know this format"),
+        ({"type": "string", "pattern": "a", "maxLength": 3}, "JSON schema refused at /pattern: "),
+        ({"$defs": {"a": {"allOf": [{}, {}]}}}, "JSON schema refused at /$defs/a/allOf: "),
+        (
+            {"type": "object", "propertyNames": {"pattern": "a"}, "properties": {}},
+            "JSON schema refused at /propertyNames: the engine cannot use it beside properties",
+        ),
+        (
+            {"type": "object", "propertyNames": {"pattern": "a", "minLength": 1}},
+            "JSON schema refused at /propertyNames",
+        ),
+        (
+            {"type": "object", "patternProperties": {"a": {}, "b": {}}},
+            "JSON schema refused at /patternProperties: the engine can use it alone",
+        ),
+        ({"multipleOf": 5, "uniqueItems": True}, "The engine cannot make a grammar of this schema: "),
+        (None, "The engine cannot make a grammar of this schema: "),
+    ],
+)
+async def test_what_the_compiler_does_not_know_is_told_with_its_place(schema, told):
+    class Strict(FakeEngine):
+        async def generate(self, kind, body, trace=None):
+            message = "The provided JSON schema contains features not supported by xgrammar."
+            yield {"error": {"message": message, "code": 400}}
+
+    asked = {"type": "json_schema", "json_schema": {"name": "t", "schema": schema}} if schema else None
+    with pytest.raises(SchemaRejected) as caught:
+        await read(Strict(), response_format=asked)
+    assert caught.value.param == "response_format"
+    assert str(caught.value).startswith(told)
+    assert str(caught.value).endswith(".")
+
+
 def test_the_compilers_own_place_is_not_shown():
     message = "Failed to make a grammar: [22:41:25] /build/src/compiler.cc:49: Unsupported type"
     assert str(engine_error({"message": message, "code": 400})) == "Failed to make a grammar: Unsupported type"

@@ -246,7 +246,7 @@ def test_numbers_out_of_range_are_refused(animals, field, value):
 
 
 def test_too_many_collections_and_unknown_modes_are_refused(animals):
-    with pytest.raises(InvalidRequest, match="at most 8 collections"):
+    with pytest.raises(InvalidRequest, match="At most 8 collections"):
         animals.run(ask("zebra", *[f"c{number}" for number in range(9)]))
     with pytest.raises(InvalidRequest, match="mode 'fuzzy' is not"):
         animals.run(ask(mode="fuzzy"))

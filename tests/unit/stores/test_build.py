@@ -32,7 +32,7 @@ def test_a_missing_library_names_the_command_that_installs_it(monkeypatch, kind,
         build_store(StoreConfig(kind=kind, uri=URIS[kind]))
     message = caught.value.message
     assert message.startswith(f"store.kind: {kind} ")
-    assert f"`uv sync --inexact --extra {kind}`" in message
+    assert f"`scripts/setup.sh --extra {kind}`" in message
     assert "\n" not in message
     assert caught.value.stage == "retriever"
 
