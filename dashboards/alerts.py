@@ -223,7 +223,10 @@ _CLUSTER = (
         "{{ $value }} pods have waited for a node for twenty minutes.",
         "baton-cluster",
         ("`kubectl describe pod` of a pending one names what no node has.",),
-        ("Grow the node pool, or lower the group's `maxReplicas` or requests.",),
+        (
+            "Grow the node pool, or lower the group's requests (which replaces the cluster).",
+            "Lower the group's `maxReplicas` in values and RayCluster: it [does not follow](changes.md) them.",
+        ),
     ),
     Alert(
         "BatonObjectStoreSpilling",

@@ -53,10 +53,10 @@ def _close_verbatim(found: dict[str, Any]) -> None:
     container = next(part["properties"] for part in crd.values() if "volumeMounts" in part.get("properties", {}))
     parts = {name: pod[name] for name in ("affinity", "tolerations", "topologySpreadConstraints", "volumes")}
     parts["volumeMounts"] = container["volumeMounts"]
-    for name in ("HeadValues", "WorkerGroup"):
-        for key, part in parts.items():
-            kept = found["$defs"][name]["properties"][key]
-            found["$defs"][name]["properties"][key] = {**part, "description": kept["description"]}
+    for name in ("HeadValues", "WorkerGroup", "JobValues", "RedisServer"):
+        properties = found["$defs"][name]["properties"]
+        for key in parts.keys() & properties.keys():
+            properties[key] = {**parts[key], "description": properties[key]["description"]}
     volume = crd[parts["volumes"]["items"]["$ref"].rsplit("/", 1)[1]]
     source = found["$defs"]["CollectionValues"]["properties"]["volume"]
     source |= {"properties": volume["properties"], "additionalProperties": False}

@@ -24,10 +24,9 @@ GROUPS: dict[str, tuple[str, ...]] = {
         "doctor",
         "rollout",
         "test",
+        "jobs",
         "observability",
         "extra_objects",
-        "name_override",
-        "fullname_override",
         "common_labels",
         "common_annotations",
     ),
@@ -51,6 +50,8 @@ GROUPS: dict[str, tuple[str, ...]] = {
         "log_collector",
         "service_account",
         "security",
+        "name_override",
+        "fullname_override",
     ),
 }
 

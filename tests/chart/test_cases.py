@@ -82,8 +82,6 @@ IN_PLACE = {
     },
     "replicas of a stage": {"pipeline": {"stages": {"postprocessor": {"options": {"num_replicas": 2}}}}},
     "bounds of a model": {"models": {"smollm2": {"options": {"autoscaling_config": {"max_replicas": 3}}}}},
-    "pods of a group": {"workerGroups": [merged(CPU["workerGroups"][0], {"replicas": 2, "maxReplicas": 3})]},
-    "tolerations": {"workerGroups": [merged(CPU["workerGroups"][0], {"tolerations": [{"operator": "Exists"}]})]},
     "labels": {"commonLabels": {"team": "search"}, "commonAnnotations": {"note": "x"}},
     "budget": {"podDisruptionBudget": {"enabled": True}},
     "ingress": {"gateway": {"ingress": {"enabled": True}}},

@@ -8,7 +8,7 @@ import subprocess
 import pytest
 import yaml
 
-from app.config.chart.pods import WorkerGroup
+from app.config.chart.pods import ImageValues, WorkerGroup
 from app.config.chart.values import ChartValues
 from app.errors import ConfigError
 from scripts import chart_files, chart_rows, manifests
@@ -105,8 +105,12 @@ def test_the_chart_says_what_a_registry_wants_to_know():
     assert {"name", "version", "appVersion", "description", "annotations", "keywords"} <= set(chart)
     images = {entry["image"] for entry in yaml.safe_load(chart["annotations"]["artifacthub.io/images"])}
     values = ChartValues()
-    theirs = {values.gcs_fault_tolerance.redis.image, values.log_collector.image}
-    assert images == {f"baton:{chart['appVersion']}"} | theirs
+    used = {values.gcs_fault_tolerance.redis.image, values.log_collector.image}
+    for shape in SHAPES:
+        image = ImageValues.parse(shape_values(shape).get("image", {}), shape)
+        # An air-gapped registry holds the same images under names of its own.
+        used.add(f"{ImageValues().repository}:{image.tag or chart['appVersion']}")
+    assert images == used
 
 
 @pytest.mark.skipif(
@@ -149,4 +153,6 @@ class TestWithTheProgram:
         (archive,) = tmp_path.glob("baton-*.tgz")
         listed = subprocess.run(["tar", "tzf", str(archive)], capture_output=True, text=True, check=True).stdout
         assert "baton/values.schema.json" in listed
-        assert "/ci/" not in listed
+        # The shapes that values.yaml and the chart's README name to start from.
+        for shape in SHAPES:
+            assert f"baton/ci/{shape}-values.yaml" in listed

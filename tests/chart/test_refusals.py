@@ -99,6 +99,11 @@ WRONG = {
         "at most 46",
         "fullnameOverride",
     ),
+    "Redis that keeps nothing": (
+        {"gcsFaultTolerance": {"redis": {"enabled": True}}},
+        "gcsFaultTolerance.redis.enabled",
+        "set gcsFaultTolerance.enabled as well",
+    ),
     # --- what Kubernetes would refuse, or a node never pull
     "image with its tag": ({"image": {"repository": "baton:1"}}, "/image/repository"),
     "tag that is none": ({"image": {"tag": 'a"b'}}, "/image/tag"),

@@ -20,7 +20,7 @@ from app.config.chart.kinds import (
     Texts,
     VerbatimList,
 )
-from app.config.chart.pods import Resources, SecretKey
+from app.config.chart.pods import PlacementValues, Resources, SecretKey
 from app.config.rollout import Plan
 
 
@@ -80,14 +80,14 @@ class GatewayValues(Config):
     """The way in."""
 
     service: ServiceValues = ServiceValues()
-    """The Service."""
+    """The Service. KubeRay takes a change over with the next cluster only."""
     ingress: IngressValues = IngressValues()
     """An Ingress."""
     http_route: HttpRouteValues = HttpRouteValues()
     """An HTTPRoute."""
 
 
-class RedisServer(Config):
+class RedisServer(PlacementValues):
     """A Redis of our own."""
 
     enabled: bool = False
@@ -197,6 +197,10 @@ class CollectionValues(Config):
     """Source of a volume (`configMap`, `persistentVolumeClaim`, …), verbatim, mounted at `mountPath`."""
     mount_path: str = Field(default="/documents", pattern=r"^/.+")
     """Where the volume is mounted."""
+
+
+class JobValues(PlacementValues):
+    """On which nodes Jobs and the Pod of `helm test` run."""
 
 
 class DoctorValues(Config):

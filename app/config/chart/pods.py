@@ -63,6 +63,19 @@ class Resources(Config):
     """What it may take at most; memory is always limited, since Ray sizes itself by it."""
 
 
+class PlacementValues(Config):
+    """On which nodes a pod runs."""
+
+    node_selector: Labels = Field(default_factory=dict)
+    """Labels that the node must have."""
+    tolerations: VerbatimList = Field(default_factory=list)
+    """Taints that the pods put up with."""
+    affinity: Verbatim = Field(default_factory=dict)
+    """Affinity, verbatim."""
+    priority_class_name: ObjectName = ""
+    """Priority class."""
+
+
 class PodValues(Config):
     """A pod of the Ray cluster."""
 
@@ -88,7 +101,7 @@ class PodValues(Config):
     node_selector: Labels = Field(default_factory=dict)
     """Labels that the node must have."""
     tolerations: VerbatimList = Field(default_factory=list)
-    """Taints that the pods put up with. A change replaces nothing."""
+    """Taints that the pods put up with. A change waits for the next cluster."""
     affinity: Verbatim = Field(default_factory=dict)
     """Affinity, verbatim."""
     topology_spread_constraints: VerbatimList = Field(default_factory=list)
@@ -153,7 +166,7 @@ class WorkerGroup(PodValues):
     name: DnsName
     """Name of the group."""
     replicas: Replicas = 1
-    """Pods at the start; with autoscaling Ray changes it."""
+    """Pods at the start; with autoscaling Ray changes it. A change, also of the bounds, waits for the next cluster."""
     min_replicas: Replicas = 1
     """Fewest pods."""
     max_replicas: Replicas = 1

@@ -16,6 +16,7 @@ from app.config.chart.objects import (
     DoctorValues,
     FaultToleranceValues,
     GatewayValues,
+    JobValues,
     NetworkPolicyValues,
     RolloutValues,
     TestValues,
@@ -87,9 +88,9 @@ class ChartValues(Config):
     """The values of the chart."""
 
     name_override: str = Field(default="", pattern=r"^[-a-z0-9]*$")
-    """In place of the chart's name in names of objects."""
+    """In place of the chart's name in names of objects. A change makes all objects anew, with an outage."""
     fullname_override: str = Field(default="", pattern=r"^[-a-z0-9]*$")
-    """In place of release and chart name in names of objects."""
+    """In place of release and chart name in names of objects. A change makes all objects anew, with an outage."""
     common_labels: Labels = Field(default_factory=dict)
     """Labels of every object, never of the Ray cluster's pods."""
     common_annotations: Texts = Field(default_factory=dict)
@@ -113,6 +114,9 @@ class ChartValues(Config):
     """A canary's way to all the traffic."""
     test: TestValues = TestValues()
     """What `helm test` asks."""
+    jobs: JobValues = JobValues()
+    """On which nodes Jobs (index, preload, doctor, rollout) and the Pod of `helm test` run. A change runs the Jobs
+    again: a Job cannot be changed."""
     observability: ObservabilityValues = ObservabilityValues()
     """Monitors, alert rules and boards."""
     extra_objects: list[dict[str, Any] | str] = Field(default_factory=list)
@@ -138,7 +142,7 @@ class ChartValues(Config):
     env: dict[EnvName, EnvValue] = Field(default_factory=dict)
     """Environment of all pods, over what the chart sets."""
     secret_env: dict[EnvName, SecretKey] = Field(default_factory=dict)
-    """Environment of all pods from Secrets."""
+    """Environment of all Ray pods from Secrets. Of Jobs, preload gets all of it and a rollout PROMETHEUS_TOKEN."""
     index: IndexValues = IndexValues()
     """Where the embedded index lies."""
     model_cache: ModelCacheValues = ModelCacheValues()

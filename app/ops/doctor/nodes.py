@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 
 from app.config.chart.kinds import size_bytes
-from app.config.chart.pods import PodValues, WorkerGroup
+from app.config.chart.pods import PlacementValues, PodValues, WorkerGroup
 from app.config.chart.values import ChartValues
 from app.ops.doctor.cluster import Cluster, Object
 from app.ops.doctor.findings import Finding, fault, ok, warning
@@ -30,8 +30,12 @@ def check_classes(values: ChartValues, cluster: Cluster) -> Iterator[Finding]:
     for key, pod in _pods(values):
         if pod.runtime_class_name and cluster.runtime_class(pod.runtime_class_name) is None:
             yield _no_class(f"{key}.runtimeClassName", "runtime class", pod.runtime_class_name)
-        if pod.priority_class_name and cluster.priority_class(pod.priority_class_name) is None:
-            yield _no_class(f"{key}.priorityClassName", "priority class", pod.priority_class_name)
+    places: list[tuple[str, PodValues | PlacementValues]] = [*_pods(values), ("jobs", values.jobs)]
+    if values.gcs_fault_tolerance.redis.enabled:
+        places.append(("gcsFaultTolerance.redis", values.gcs_fault_tolerance.redis))
+    for key, place in places:
+        if place.priority_class_name and cluster.priority_class(place.priority_class_name) is None:
+            yield _no_class(f"{key}.priorityClassName", "priority class", place.priority_class_name)
 
 
 def gpu_memory(group: WorkerGroup, nodes: Sequence[Object]) -> int | None:

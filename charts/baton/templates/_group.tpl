@@ -36,24 +36,10 @@ template:
     imagePullSecrets:
       {{- toYaml . | nindent 6 }}
     {{- end }}
-    {{- with $pod.priorityClassName }}
-    priorityClassName: {{ . | quote }}
-    {{- end }}
     {{- with $pod.runtimeClassName }}
     runtimeClassName: {{ . | quote }}
     {{- end }}
-    {{- with $pod.nodeSelector }}
-    nodeSelector:
-      {{- toYaml . | nindent 6 }}
-    {{- end }}
-    {{- with $pod.tolerations }}
-    tolerations:
-      {{- toYaml . | nindent 6 }}
-    {{- end }}
-    {{- with $pod.affinity }}
-    affinity:
-      {{- toYaml . | nindent 6 }}
-    {{- end }}
+    {{- include "baton.placement" $pod | nindent 4 }}
     {{- if $pod.topologySpreadConstraints }}
     topologySpreadConstraints:
       {{- include "baton.spread" . | nindent 6 }}

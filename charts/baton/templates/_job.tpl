@@ -13,6 +13,7 @@ securityContext:
 imagePullSecrets:
   {{- toYaml . | nindent 2 }}
 {{- end }}
+{{- include "baton.placement" $values.jobs }}
 {{- end -}}
 
 {{/* (values name): the API key of those that ask the gateway. */}}
@@ -23,16 +24,21 @@ imagePullSecrets:
 {{- end }}
 {{- end -}}
 
-{{/* (list root values name command resources): the container of such a pod, without its volume mounts. */}}
+{{/*
+(list root values name command resources): the container of such a pod, without its volume mounts. Of `secretEnv`, which
+is for engines, stores and the hub, it gets what it reads.
+*/}}
 {{- define "baton.commandContainer" -}}
 {{- $root := index . 0 -}}{{- $values := index . 1 -}}
+{{- $read := dict "preload" $values.secretEnv "rollout" (pick $values.secretEnv "PROMETHEUS_TOKEN") -}}
+{{- $bare := set (omit $values "secretEnv") "secretEnv" (get $read (index . 2) | default dict) -}}
 name: {{ index . 2 }}
 image: {{ include "baton.image" (list $root $values) | quote }}
 imagePullPolicy: {{ $values.image.pullPolicy }}
 command:
   {{- toYaml (index . 3) | nindent 2 }}
 env:
-  {{- include "baton.env" (list $values dict) | nindent 2 }}
+  {{- include "baton.env" (list $bare dict) | nindent 2 }}
   {{- include "baton.clientKey" (list $values (index . 2)) | indent 2 }}
 securityContext:
   {{- include "baton.securityContext" (list $values list) | nindent 2 }}

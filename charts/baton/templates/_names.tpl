@@ -71,6 +71,25 @@ annotations:
 {{- toJson $secrets -}}
 {{- end -}}
 
+{{/* On which nodes a pod runs. Takes the values of the pod. */}}
+{{- define "baton.placement" -}}
+{{- with .priorityClassName }}
+priorityClassName: {{ . | quote }}
+{{- end }}
+{{- with .nodeSelector }}
+nodeSelector:
+  {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- with .tolerations }}
+tolerations:
+  {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- with .affinity }}
+affinity:
+  {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- end -}}
+
 {{/* Names of Services that KubeRay makes for the RayService. */}}
 {{- define "baton.serveService" -}}{{ include "baton.fullname" . }}-serve-svc{{- end -}}
 {{- define "baton.headService" -}}{{ include "baton.fullname" . }}-head-svc{{- end -}}

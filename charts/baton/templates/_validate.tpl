@@ -111,6 +111,8 @@ What a schema cannot say: values that do not fit together end the render with se
 {{- if and $tolerance.redis.enabled (not $tolerance.passwordSecret) }}
 - gcsFaultTolerance.redis.enabled needs gcsFaultTolerance.passwordSecret, a Secret with the password to use.
 {{- end -}}
+{{- else if $tolerance.redis.enabled }}
+- gcsFaultTolerance.redis.enabled runs a Redis for gcsFaultTolerance, which is off: set gcsFaultTolerance.enabled as well, or leave redis off.
 {{- end -}}
 {{- range $place, $env := include "baton.environments" $values | fromJson -}}
 {{- range $name := list "RAY_REDIS_ADDRESS" "REDIS_PASSWORD" "REDIS_USERNAME" "RAY_external_storage_namespace" -}}

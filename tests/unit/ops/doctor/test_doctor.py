@@ -176,10 +176,12 @@ def test_without_an_autoscaler_a_group_has_its_replicas_for_good(examine):
 
 
 def test_classes_that_are_missing(examine):
-    findings = examine(workerGroups=group(runtimeClassName="nvidia", priorityClassName="high"))[1]
+    groups = group(runtimeClassName="nvidia", priorityClassName="high")
+    findings = examine(workerGroups=groups, jobs={"priorityClassName": "low"})[1]
     assert {entry["text"].split(" names ")[0] for entry in findings} == {
         "workerGroups[0].runtimeClassName",
         "workerGroups[0].priorityClassName",
+        "jobs.priorityClassName",
     }
 
 
