@@ -3,7 +3,7 @@
 from typing import Any
 
 from scripts.helm_render import merged, shape_values
-from tests.chart.test_refusals import PLAN
+from tests.chart.wrong_values import PLAN
 
 CPU = shape_values("cpu")
 _GROUP = CPU["workerGroups"][0]

@@ -392,19 +392,3 @@ def test_offline_pods_never_ask_a_hub(chart):
     for shape, local in (("air-gapped", True), ("single-gpu", False)):
         served = application(chart.objects(shape_values(shape)), "pipeline")["args"]["models"]["llama"]
         assert served["localFilesOnly"] is local
-
-
-def test_a_name_that_yaml_reads_as_something_else_stays_a_name(chart):
-    values = merged(CPU, {"fullnameOverride": "no", "nameOverride": "7", "serviceAccount": {"name": "true"}})
-    values["workerGroups"][0]["name"] = "on"
-    objects = chart.objects(values, name="1e3", namespace="null")
-    for found in objects:
-        metadata = found["metadata"]
-        assert metadata["name"].startswith("no") or metadata["name"] == "true"
-        assert metadata["namespace"] == "null"
-        assert metadata["labels"]["app.kubernetes.io/instance"] == "1e3"
-    (_, group) = groups(objects)
-    assert group["groupName"] == "on"
-    assert group["template"]["metadata"]["labels"]["app.kubernetes.io/component"] == "on"
-    for spec in pod_specs(objects):
-        assert spec["serviceAccountName"] == "true"

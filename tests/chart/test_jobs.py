@@ -4,7 +4,7 @@ import pytest
 
 from scripts.helm_render import Refused, merged, shape_values
 from tests.chart.objects import environment, groups, of_kind
-from tests.chart.test_refusals import PLAN
+from tests.chart.wrong_values import PLAN
 
 PLACE = {
     "nodeSelector": {"pool": "cpu"},

@@ -7,7 +7,7 @@ import pytest
 import yaml
 
 from scripts.helm_render import merged, shape_values
-from tests.chart.objects import application, environment, groups, of_kind, rayservice
+from tests.chart.objects import application, environment, groups, of_kind, pod_specs, rayservice
 
 CPU = shape_values("cpu")
 
@@ -313,3 +313,19 @@ def test_a_model_runs_on_the_pods_that_offer_what_it_asks_for(chart):
     assert application(objects, "model-smollm2")["args"]["placement_group_config"]["bundles"] == [
         {"CPU": 1, "chat": 0.5}
     ]
+
+
+def test_a_name_that_yaml_reads_as_something_else_stays_a_name(chart):
+    values = merged(CPU, {"fullnameOverride": "no", "nameOverride": "7", "serviceAccount": {"name": "true"}})
+    values["workerGroups"][0]["name"] = "on"
+    objects = chart.objects(values, name="1e3", namespace="null")
+    for found in objects:
+        metadata = found["metadata"]
+        assert metadata["name"].startswith("no") or metadata["name"] == "true"
+        assert metadata["namespace"] == "null"
+        assert metadata["labels"]["app.kubernetes.io/instance"] == "1e3"
+    (_, group) = groups(objects)
+    assert group["groupName"] == "on"
+    assert group["template"]["metadata"]["labels"]["app.kubernetes.io/component"] == "on"
+    for spec in pod_specs(objects):
+        assert spec["serviceAccountName"] == "true"

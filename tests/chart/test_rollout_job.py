@@ -5,7 +5,7 @@ import yaml
 from app.config.rollout import parse_plan
 from scripts.helm_render import merged, shape_values
 from tests.chart.objects import of_kind
-from tests.chart.test_refusals import PLAN
+from tests.chart.wrong_values import PLAN
 
 URL = "http://prometheus.monitoring:9090"
 COMMAND = "app.ops.rollout run --plan /etc/baton/plan.yaml --namespace ns --name baton --prometheus-url"
