@@ -8,7 +8,9 @@ from collections.abc import Mapping
 COMMON: Mapping[str, str] = {
     # A bare local Ray makes a token file and from then on asks for it.
     "RAY_AUTH_MODE": "disabled",
+    # Switched off, the dashboard still reports that it is: to this machine then, where nobody listens.
     "RAY_USAGE_STATS_ENABLED": "0",
+    "RAY_USAGE_STATS_REPORT_URL": "http://127.0.0.1:9",
     # References inside by-value messages would be pinned for ever; Baton sends none, and this makes one raise.
     "RAY_allow_out_of_band_object_ref_serialization": "0",
     "TOKENIZERS_PARALLELISM": "false",

@@ -13,6 +13,8 @@ _ASKED = re.compile(r'"[A-Z]+ IN (\S+)\. udp ')
 _OPENING = ".:53 {\n"
 #: CoreDNS looks at its configuration every 30 s, and half as long again at worst.
 _RELOAD_SECONDS = 50
+#: Ray's dashboard looks at its start which cloud it runs in, by this name and a link-local address; it sends nothing.
+_KNOWN = frozenset({"metadata.google.internal"})
 
 
 @contextmanager
@@ -43,4 +45,5 @@ def _names():
 
 def outside(names):
     """Return the names among them that lie outside the cluster. The suffixes a pod tries first are of the cluster."""
-    return sorted(name for name in names if not name.endswith(("cluster.local", "in-addr.arpa", "ip6.arpa")))
+    own = ("cluster.local", "in-addr.arpa", "ip6.arpa")
+    return sorted(name for name in names if not name.endswith(own) and name not in _KNOWN)
