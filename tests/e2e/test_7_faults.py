@@ -76,7 +76,8 @@ def test_a_head_that_dies_takes_no_document_with_it(release, asked):
     seen, began = [], time.monotonic()
     wait_for("answers after the head's death", came_back, START, every=3)
     print(f"back after {since(began):.0f} s; statuses {sorted(set(seen), key=str)}")
-    assert {found for found in seen if isinstance(found, int)} <= {200, 503}, seen
+    # 504: one that was under way, and waited until its deadline.
+    assert {found for found in seen if isinstance(found, int)} <= {200, 503, 504}, seen
     answer = release.chat("What is the code word of the zebra note?", **question)
     assert "ZEBRA-77" in answer.json()["baton"]["contexts"][0]["text"]
     release.close()

@@ -4,6 +4,7 @@ import httpx
 import yaml
 
 from tests.e2e.kube import GONE, RELEASE, START, Forward, kubectl, pods, run, wait_for
+from tests.e2e.test_9_uninstall import left
 
 OVERLAY = "manifests/overlays/cpu"
 
@@ -24,3 +25,4 @@ def test_the_overlay_serves(namespace):
         if found["kind"] != "Namespace":
             kubectl("delete", found["kind"], found["metadata"]["name"], "--ignore-not-found", "--wait=false")
     wait_for("no pod left", lambda: not pods(), GONE, every=3)
+    wait_for("an empty namespace", lambda: not left(), GONE, every=3)

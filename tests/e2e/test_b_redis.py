@@ -19,7 +19,7 @@ def serves(head):
     return all(state["ready"] for state in head["status"].get("containerStatuses", [])) and head["status"].get("podIP")
 
 
-def test_a_head_that_dies_interrupts_nobody(namespace, tmp_path):
+def test_a_head_that_dies_interrupts_nobody(client_secret, tmp_path):
     if run("docker", "image", "inspect", IMAGE, check=False).returncode == 0:
         run("kind", "load", "docker-image", "--name", CLUSTER, IMAGE, seconds=300)
     kubectl("create", "secret", "generic", SECRET["name"], f"--from-literal={SECRET['key']}=a-long-password")
