@@ -21,8 +21,8 @@ def write_adapter(folder, model, seed):
     tensors = {}
     for layer in range(config["num_hidden_layers"]):
         name = f"base_model.model.model.layers.{layer}.self_attn.q_proj"
-        tensors[f"{name}.lora_A.weight"] = torch.randn(RANK, width) * 0.1
-        tensors[f"{name}.lora_B.weight"] = torch.randn(width, RANK) * 0.1
+        tensors[f"{name}.lora_A.weight"] = torch.randn(RANK, width) * 0.3
+        tensors[f"{name}.lora_B.weight"] = torch.randn(width, RANK) * 0.3
     folder.mkdir()
     save_file(tensors, folder / "adapter_model.safetensors")
     about = {"peft_type": "LORA", "task_type": "CAUSAL_LM", "r": RANK, "lora_alpha": 16, "target_modules": ["q_proj"]}

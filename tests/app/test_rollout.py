@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import threading
+import time
 
 import httpx
 import pytest
@@ -55,7 +56,7 @@ class Callers:
 
     def __init__(self, baton):
         self.baton = baton
-        self.variants, self.faults = [], []
+        self.faults, self._answers = [], []
         self._stop = threading.Event()
         self._threads = [threading.Thread(target=self._go) for _ in range(2)]
 
@@ -63,11 +64,17 @@ class Callers:
         body = {"model": "plain", "messages": [{"role": "user", "content": "Tell a long story."}]}
         with httpx.Client(base_url=self.baton.base, timeout=120) as client:
             while not self._stop.wait(0.2):
+                asked = time.monotonic()
                 answer = client.post("/v1/chat/completions", json=body)
                 if answer.status_code == 200:
-                    self.variants.append(answer.json()["baton"]["variant"]["name"])
+                    self._answers.append((asked, answer.json()["baton"]["variant"]["name"]))
                 else:
                     self.faults.append(answer.text)
+
+    @property
+    def variants(self):
+        """What answered so far, in the order of the questions: a slow answer comes in after those asked later."""
+        return [name for _, name in sorted(self._answers)]
 
     def __enter__(self):
         for thread in self._threads:
