@@ -66,7 +66,7 @@ def local_config(index: Path) -> LocalConfig:
     half = {"options": {"ray_actor_options": {"num_cpus": 0.5}}}
     raw = {
         "machine": {"port": PORT + 100, "metricsPort": PORT + 101, "dashboardPort": PORT + 102},
-        "models": [{"application": name, "engine": {"seconds_per_token": RATES[name]}} for name in RATES],
+        "models": [{"application": name, "engine": {}} for name in RATES],
         "pipeline": {
             "models": {name: {"application": name, "tokenizer": str(_FOLDER)} for name in RATES},
             "embedder": {"kind": "fake", "dimension": DIMENSION},
@@ -176,9 +176,11 @@ class Baton:
         self.cluster.start()
         configuration = serve_config(self._config)
         for application in configuration["applications"]:
-            pipeline = application["name"] == PIPELINE
-            builder = "tests.bench.microservices_store:build_pipeline" if pipeline else _FAKE_MODEL
-            application["import_path"] = builder
+            if application["name"] == PIPELINE:
+                application["import_path"] = "tests.bench.microservices_store:build_pipeline"
+            else:
+                rate = {"seconds_per_token": RATES[application["name"]]}
+                application |= {"import_path": _FAKE_MODEL, "args": rate}
         machine = self._config.machine
         url = f"http://{machine.host}:{machine.dashboard_port}/api/serve/applications/"
         httpx.put(url, json=configuration, timeout=120).raise_for_status()
