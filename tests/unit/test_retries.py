@@ -12,7 +12,8 @@ from app.messages import JudgeRequest, RetrievalQuery
 from app.metrics import MemoryMetrics
 from app.remote_engine import RemoteEngine
 from app.retries import ATTEMPTS, Retries
-from tests.unit.test_handles import ActorDiedError, BackPressureError, Handle, Response, Stream, soon
+from tests.unit.test_handles import ActorDiedError, BackPressureError, Handle, Response, soon
+from tests.unit.test_remote_engine import Stream
 
 QUERY = RetrievalQuery("hi", ("docs",), 4, 64)
 
