@@ -12,13 +12,11 @@ from pydantic import AfterValidator, Field
 from app.api.answering import plain_reply, streamed_reply
 from app.api.body import JsonRoute
 from app.api.chat.schema import ChatMessage, ChatRequest
-from app.api.chat.service import build_job
-from app.api.context import facts_of, gateway
+from app.api.chat.service import answering_job
+from app.api.context import gateway
 from app.api.fields import StrictModel
-from app.api.priorities import resolve_priority
 from app.api.replies import Answer, baton_body
 from app.api.resolution import resolve_request
-from app.api.routing import asked_in_chat, routed_job
 from app.blank import is_blank
 from app.jobs import ChatJob, Finished
 from app.messages import Delta
@@ -61,15 +59,7 @@ async def generate(body: GenerateBody, request: Request) -> Response:
     target = resolve_request(request, config, None, None)
     question = ChatMessage(role="user", content=body.prompt)
     chat = ChatRequest(messages=[question], **body.model_dump(exclude={"prompt"}, exclude_none=True))
-    priority = resolve_priority(config, None)
-    request_id = facts_of(request.scope).request_id
-    job = routed_job(
-        request,
-        target,
-        asked_in_chat(request, chat, priority.name),
-        lambda found: build_job(chat, found, priority, config.limits, request_id),
-    )
-    job = replace(job, question_field="prompt")
+    job = replace(answering_job(request, chat, target), question_field="prompt")
     if not body.stream:
         return await plain_reply(request, job, _body)
     return streamed_reply(request, job, GenerateEvents())

@@ -8,11 +8,9 @@ from app.api.answering import plain_reply, streamed_reply
 from app.api.body import JsonRoute
 from app.api.chat.reply import ChatChunks, chat_body
 from app.api.chat.schema import ChatRequest
-from app.api.chat.service import build_job
-from app.api.context import facts_of, gateway
-from app.api.priorities import resolve_priority
+from app.api.chat.service import answering_job
+from app.api.context import gateway
 from app.api.resolution import resolve_request
-from app.api.routing import asked_in_chat, routed_job
 
 router = APIRouter(route_class=JsonRoute, strict_content_type=False, tags=["answers"])
 
@@ -25,14 +23,7 @@ async def create_chat_completion(body: ChatRequest, request: Request) -> Respons
     """
     config = gateway(request).settings()
     target = resolve_request(request, config, body.profile, body.model)
-    priority = resolve_priority(config, body.priority)
-    request_id = facts_of(request.scope).request_id
-    job = routed_job(
-        request,
-        target,
-        asked_in_chat(request, body, priority.name),
-        lambda found: build_job(body, found, priority, config.limits, request_id),
-    )
+    job = answering_job(request, body, target)
     if not body.stream:
         return await plain_reply(request, job, chat_body)
     usage = bool(body.stream_options and body.stream_options.include_usage)

@@ -5,17 +5,36 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from fastapi import Request
+
 from app.answers.json_check import check_schema
 from app.api.caps import answer_tokens, at_most, candidates_for, check_stop, deadline_for, holds_at_most
 from app.api.chat.schema import ChatMessage, ChatRequest
-from app.api.priorities import Priority
+from app.api.context import facts_of, gateway
+from app.api.priorities import Priority, resolve_priority
 from app.api.resolution import Target
 from app.api.retrieval import retrieval_query
+from app.api.routing import asked_in_chat, routed_job
 from app.config.gateway import LimitsConfig
 from app.config.response_format import openai_json
 from app.errors import InvalidRequest
 from app.jobs import ChatJob
 from app.messages import Message, ToolCall
+
+
+def answering_job(request: Request, body: ChatRequest, target: Target) -> ChatJob:
+    """Return the job of the variant that answers a conversation, with its shadows, in the request's priority class.
+
+    Raises what :func:`build_job` and :func:`app.api.priorities.resolve_priority` raise.
+    """
+    config, request_id = gateway(request).settings(), facts_of(request.scope).request_id
+    priority = resolve_priority(config, body.priority)
+    return routed_job(
+        request,
+        target,
+        asked_in_chat(request, body, priority.name),
+        lambda found: build_job(body, found, priority, config.limits, request_id),
+    )
 
 
 def build_job(body: ChatRequest, target: Target, priority: Priority, limits: LimitsConfig, request_id: str) -> ChatJob:
