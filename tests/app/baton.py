@@ -22,6 +22,7 @@ from app.ops.local_cluster import LocalCluster
 LOCAL = ROOT / "config" / "local.yaml"
 START_SECONDS = 600  # four processes import the engine one after another; on two busy cores that takes minutes
 MODEL = "smollm2"
+FIRST_PORT = int(os.environ.get("BATON_TEST_PORT", "18000"))  # another one for a second run beside the first
 
 
 class Caller:
@@ -49,9 +50,9 @@ class Caller:
 class Baton(Caller):
     """One running pipeline."""
 
-    def __init__(self, data: Path, ports: tuple[int, int, int] = (18000, 19464, 18265)) -> None:
+    def __init__(self, data: Path, port: int = FIRST_PORT) -> None:
         self.data = data
-        self.port, self.metrics_port, self.dashboard_port = ports
+        self.port, self.metrics_port, self.dashboard_port = port, port + 1464, port + 265
         super().__init__(f"http://127.0.0.1:{self.port}")
         self.metrics = f"http://127.0.0.1:{self.metrics_port}/metrics"
         self.output: list[str] = []
