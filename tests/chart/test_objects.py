@@ -113,7 +113,7 @@ def test_models_are_fetched_beforehand(chart):
     (job,) = [job for job in of_kind(objects, "Job") if "preload" in job["metadata"]["name"]]
     (container,) = job["spec"]["template"]["spec"]["containers"]
     fetched = ["BAAI/bge-m3", "a/b", "gpt2", "meta-llama/Llama-3.1-8B-Instruct"]
-    assert container["command"][2:] == ["app.ops.preload", *fetched]
+    assert container["command"][2:] == ["app.ops.models", "pull", "--verify", *fetched]
     assert environment(container)["HF_HUB_CACHE"] == "/models/hub"
     assert environment(container)["HF_TOKEN"] == {"secretKeyRef": {"name": "huggingface", "key": "token"}}
 
