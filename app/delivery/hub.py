@@ -6,10 +6,11 @@ hub names, once, when it came. Offline, or where the hub does not answer, a whol
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import shutil
 import threading
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatch
 from pathlib import Path
@@ -21,6 +22,8 @@ from app.errors import ConfigError, bounded
 
 #: What engines read; the same weights in other formats stay on the hub.
 PATTERNS = ("*.json", "*.safetensors", "*.model", "*.txt", "*.jinja", "*.py", "*.tiktoken")
+#: The older format of weights, for models that have no other.
+_OLD_WEIGHTS = "*.bin"
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,13 +91,14 @@ def _fetch(model: str, revision: str, say: Say) -> Path:
     from huggingface_hub import HfApi, constants, snapshot_download
 
     info = HfApi().model_info(model, revision=revision, files_metadata=True)
-    listed = {each.rfilename: _listed(each) for each in info.siblings or () if _is_read(each.rfilename)}
+    patterns = _patterns([each.rfilename for each in info.siblings or ()])
+    listed = {each.rfilename: _listed(each) for each in info.siblings or () if _matches(each.rfilename, patterns)}
     missing = _missing_bytes(model, info.sha or "", listed)
     _check_room(Path(constants.HF_HUB_CACHE), missing)
     progress = Progress(model, missing, say)
     say(f"{model}: {len(listed)} files at revision {(info.sha or '')[:12]}, {missing / 1e6:.1f} MB to fetch")
     bar = _bar(progress)
-    folder = Path(snapshot_download(model, revision=revision, allow_patterns=list(PATTERNS), tqdm_class=bar))
+    folder = Path(snapshot_download(model, revision=revision, allow_patterns=patterns, tqdm_class=bar))
     if folder.name != info.sha:
         raise _Changed
     _check(model, folder, listed)
@@ -110,8 +114,13 @@ class _Damaged(Exception):
     """A file is not the one that the hub lists; it was removed."""
 
 
-def _is_read(name: str) -> bool:
-    return any(fnmatch(name, pattern) for pattern in PATTERNS)
+def _patterns(names: Sequence[str]) -> list[str]:
+    new = any(fnmatch(name, "*.safetensors") for name in names)
+    return [*PATTERNS] if new else [*PATTERNS, _OLD_WEIGHTS]
+
+
+def _matches(name: str, patterns: Sequence[str]) -> bool:
+    return any(fnmatch(name, pattern) for pattern in patterns)
 
 
 def _listed(sibling: Any) -> _Listed:
@@ -220,5 +229,6 @@ def _local_reason(cause: BaseException, endpoint: str) -> tuple[str | None, bool
         if "Consistency check failed" in str(cause):
             return "a file came with another size than the hub names: pull again.", False
         told = cause.strerror or type(cause).__name__
-        return f"{told}: is there room in HF_HUB_CACHE, and may it be written to?", False
+        sealed = cause.errno in (errno.EROFS, errno.EACCES, errno.EPERM)
+        return f"{told}: is there room in HF_HUB_CACHE, and may it be written to?", sealed
     return None, False

@@ -10,7 +10,7 @@ import json
 import re
 from collections.abc import Mapping
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from threading import Thread
+from threading import Event, Thread
 from types import TracebackType
 from typing import Any, Self
 from urllib.parse import urlsplit
@@ -24,7 +24,8 @@ class FakeHub:
 
     ``url`` is for ``HF_ENDPOINT``. ``requests`` are the paths asked for, ``ranges`` the places where files were begun.
     ``gated`` are ids that nobody may read, ``damaged`` are files that come with one byte changed, and ``broken_after``
-    is the number of bytes after which each connection for a large file is closed.
+    is the number of bytes after which each connection for a large file is closed. ``flowing`` is set; while it is not,
+    large files wait.
     """
 
     def __init__(self, models: Mapping[str, Mapping[str, bytes]]) -> None:
@@ -34,6 +35,8 @@ class FakeHub:
         self.gated: set[str] = set()
         self.damaged: set[str] = set()
         self.broken_after: int | None = None
+        self.flowing = Event()
+        self.flowing.set()
         self._server = _Server(self)
 
     def __enter__(self) -> Self:
@@ -148,6 +151,8 @@ class _Handler(BaseHTTPRequestHandler):
         self.end_headers()
         if self.command == "GET":
             hub.ranges.append(start)
+            if "lfs" in entry:
+                hub.flowing.wait()
             end = None if hub.broken_after is None or "lfs" not in entry else start + hub.broken_after
             self.wfile.write(content[start:end])
             if end is not None and end < len(content):

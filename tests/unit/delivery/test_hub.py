@@ -11,7 +11,7 @@ import pytest
 from huggingface_hub import constants
 
 from app.delivery.hub import pull_from_hub
-from app.delivery.manifest import read_manifest, verify
+from app.delivery.manifest import MANIFEST, Manifest, read_manifest, verify
 from app.errors import ConfigError
 from app.testing.hub import FakeHub
 
@@ -124,6 +124,27 @@ def test_a_disk_that_fills_up_meanwhile(hub, monkeypatch):
     monkeypatch.setattr("huggingface_hub.snapshot_download", full)
     with pytest.raises(ConfigError, match="No space left on device: is there room in HF_HUB_CACHE"):
         pull()
+
+
+def test_a_cache_that_cannot_be_written_to_does_where_it_has_all(hub, monkeypatch):
+    folder, _ = pull()
+    (folder / MANIFEST).unlink()
+
+    def sealed(*arguments):
+        raise OSError(30, "Read-only file system")
+
+    monkeypatch.setattr(Manifest, "write", sealed)
+    assert pull()[0] == folder
+    (folder / "model.safetensors").resolve().unlink()
+    monkeypatch.setattr("huggingface_hub.file_download._chmod_and_move", sealed)
+    with pytest.raises(ConfigError, match="Read-only file system: is there room in HF_HUB_CACHE"):
+        pull()
+
+
+def test_a_model_with_weights_of_the_older_format_alone(hub):
+    hub.models[MODEL] = {"config.json": b"{}", "pytorch_model.bin": WEIGHTS}
+    folder, _ = pull()
+    assert (folder / "pytorch_model.bin").read_bytes() == WEIGHTS
 
 
 def test_a_hub_that_does_not_answer_is_told_unless_the_cache_has_all(hub, monkeypatch):
