@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import errno
 import hashlib
+import io
 import shutil
 import threading
 from collections.abc import Mapping, Sequence
@@ -176,7 +177,7 @@ def _bar(progress: Progress) -> type[Any]:
         def __init__(self, *arguments: Any, **options: Any) -> None:
             # The bytes of the network are counted by a bar of their own, with compression taken off.
             self._counts = options.get("unit") == "B" and "Reconstructing" in str(options.get("desc"))
-            super().__init__(*arguments, **{**options, "disable": False, "mininterval": 0})
+            super().__init__(*arguments, **{**options, "disable": False, "file": io.StringIO()})
 
         def update(self, n: float | None = 1) -> bool | None:
             if self._counts:

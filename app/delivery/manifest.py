@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import Any
+from uuid import uuid4
 
 from app.errors import ConfigError, bounded
 
@@ -46,7 +47,8 @@ class Manifest:
     def write(self, folder: Path) -> None:
         """Put the manifest into the folder, whole or not at all."""
         files = {name: {"sha256": facts.sha256, "bytes": facts.size} for name, facts in sorted(self.files.items())}
-        temporary = folder / f"{MANIFEST}{PARTIAL}"
+        # Pods that share a volume may write the same one at once.
+        temporary = folder / f"{MANIFEST}.{uuid4().hex}{PARTIAL}"
         content = {"source": self.source, "revision": self.revision, "files": files}
         temporary.write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
         temporary.chmod(0o644)

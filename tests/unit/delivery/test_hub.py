@@ -1,11 +1,7 @@
 """Models come from a hub into the cache with its checksums, and are found there when nobody may be asked."""
 
-import os
 import shutil
-import subprocess
-import sys
 from collections import namedtuple
-from pathlib import Path
 
 import pytest
 from huggingface_hub import constants
@@ -15,7 +11,6 @@ from app.delivery.manifest import MANIFEST, Manifest, read_manifest, verify
 from app.errors import ConfigError
 from app.testing.hub import FakeHub
 
-ROOT = Path(__file__).parents[3]
 WEIGHTS = bytes(range(256)) * 20_000
 FILES = {
     "config.json": b"{}",
@@ -158,24 +153,17 @@ def test_a_hub_that_does_not_answer_is_told_unless_the_cache_has_all(hub, monkey
         pull()
 
 
-def test_offline_the_cache_is_enough_and_nobody_is_asked(hub, monkeypatch, tmp_path):
-    """Through the command line, in a process of its own, as a pod has it."""
-    environment = os.environ | {"HF_ENDPOINT": hub.url, "HF_HUB_CACHE": str(tmp_path / "hub"), "PYTHONPATH": str(ROOT)}
-
-    def run(*arguments, **more):
-        command = [sys.executable, "-m", "app.ops.models", *arguments]
-        return subprocess.run(command, env=environment | more, capture_output=True, text=True, timeout=60)
-
-    offline = {"HF_HUB_OFFLINE": "1", "TRANSFORMERS_OFFLINE": "1"}
-    empty = run("pull", MODEL, **offline)
-    assert (empty.returncode, hub.requests) == (1, [])
-    assert "does not lie whole in the cache" in empty.stderr
-    assert "HF_HUB_OFFLINE forbids to fetch it" in empty.stderr
-    assert run("pull", "--verify", MODEL).returncode == 0
+def test_offline_the_cache_is_enough_and_nobody_is_asked(hub, monkeypatch):
+    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
+    with pytest.raises(ConfigError, match=r"does not lie whole in the cache .* HF_HUB_OFFLINE forbids to fetch it"):
+        pull()
+    assert hub.requests == []
+    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", False)
+    folder, _ = pull()
+    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
     asked = len(hub.requests)
-    assert asked > 0
-    found = run("pull", "--verify", MODEL, **offline)
-    assert (found.returncode, found.stderr) == (0, "")
-    assert f"{MODEL}: 3 files are as they came" in found.stdout
-    assert "whole" in run("list", **offline).stdout
+    assert pull() == (folder, [])
+    (folder / "model.safetensors").resolve().unlink()
+    with pytest.raises(ConfigError, match="does not lie whole"):
+        pull()
     assert len(hub.requests) == asked
