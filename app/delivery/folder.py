@@ -111,12 +111,14 @@ def _bring(what: str, name: str, facts: FileFacts, place: Path, source: Source, 
     place.parent.mkdir(parents=True, exist_ok=True)
     partial = place.with_name(place.name + PARTIAL)
     resumed = _fill(what, name, facts, partial, source, progress)
-    if resumed and digest_of(partial) != facts.sha256:
+    right = digest_of(partial) == facts.sha256
+    if resumed and not right:
         # What lay there was of another version of the file.
         partial.unlink()
         progress.add(-facts.size)
         _fill(what, name, facts, partial, source, progress)
-    if partial.stat().st_size != facts.size or digest_of(partial) != facts.sha256:
+        right = digest_of(partial) == facts.sha256
+    if not right:
         partial.unlink()
         raise _failed(what, f"{name} has not the checksum of the manifest: the copy there is damaged")
     partial.chmod(0o644)

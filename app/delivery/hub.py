@@ -17,7 +17,7 @@ from fnmatch import fnmatch
 from pathlib import Path
 from typing import Any
 
-from app.delivery.manifest import FileFacts, Manifest, digest_of, read_manifest
+from app.delivery.manifest import MANIFEST, FileFacts, Manifest, digest_of, read_manifest
 from app.delivery.progress import Progress, Say
 from app.errors import ConfigError, bounded
 
@@ -121,7 +121,7 @@ def _patterns(names: Sequence[str]) -> list[str]:
 
 
 def _matches(name: str, patterns: Sequence[str]) -> bool:
-    return any(fnmatch(name, pattern) for pattern in patterns)
+    return name != MANIFEST and any(fnmatch(name, pattern) for pattern in patterns)
 
 
 def _listed(sibling: Any) -> _Listed:
@@ -172,7 +172,7 @@ def _bar(progress: Progress) -> type[Any]:
 
     class Bar(tqdm):  # type: ignore[misc]
         monitor_interval = 0  # no thread that watches it
-        _lock = threading.RLock()
+        _lock = threading.RLock()  # its own is one of multiprocessing as well
 
         def __init__(self, *arguments: Any, **options: Any) -> None:
             # The bytes of the network are counted by a bar of their own, with compression taken off.
