@@ -55,7 +55,7 @@ def pull_from_hub(model: str, revision: str, say: Say) -> Path:
         if silent and (folder := _whole_copy(model, revision)) is not None:
             say(f"{model}: {sentence} The copy in the cache is whole and is used.")
             return folder
-        raise ConfigError(f"The model {bounded(model, 200)} cannot be fetched: {sentence}", "models") from error
+        raise ConfigError(f"The model {bounded(model, 200)} cannot be fetched: {sentence}", "models") from None
 
 
 def find_in_cache(model: str, revision: str = "main") -> Path | None:

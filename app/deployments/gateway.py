@@ -24,6 +24,7 @@ from app.deployments.runner import settle
 from app.deployments.stages import build_runner, open_payloads, stage_shape
 from app.entrance import Entrance, Room
 from app.errors import ConfigError, StageUnavailable
+from app.failures import last_words
 from app.handles import LocalCall, RemoteCall, RemoteRetriever, StageCall
 from app.handoff import HandoffMeter
 from app.keys.ring import Keys
@@ -233,11 +234,5 @@ def _state(name: str, deployment: Any) -> str:
     status = getattr(deployment.status, "value", deployment.status)
     if status in _COMING_AND_GOING or deployment.replica_states.get("RUNNING", 0) > 0:
         return _READY
-    detail = f": {_sentence(deployment.message)}" if deployment.message else ""
+    detail = f": {last_words(deployment.message)}" if deployment.message else ""
     return f"{name} is {status}{detail}"[:_MAX_STATE_CHARS]
-
-
-def _sentence(message: str) -> str:
-    """Return what Serve says, or the last line of the stack trace where it says that: what was raised."""
-    lines = message.strip().splitlines()
-    return lines[-1].strip() if any(line.startswith("Traceback") for line in map(str.strip, lines)) else message
