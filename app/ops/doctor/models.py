@@ -103,7 +103,7 @@ def _offline(values: ChartValues, wanted: Sequence[str], folder: Path | None) ->
         return fault(
             "model hub",
             f"modelCache.offline is set, and {', '.join(missing)} does not lie in the cache {folder}",
-            f"fetch it: HF_HUB_CACHE={folder}/hub huggingface-cli download {missing[0]}, or name folders as models",
+            f"fetch it: HF_HUB_CACHE={folder}/hub python -m app.ops.models pull {missing[0]}, or name folders",
         )
     where = values.model_cache.mount_path
     return ok("model hub", f"never asked (modelCache.offline): {', '.join(wanted)} must lie in the cache at {where}")

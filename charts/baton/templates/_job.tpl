@@ -81,7 +81,7 @@ volumes:
 {{- range $wanted -}}
 {{- if regexMatch "^[A-Za-z0-9][-._A-Za-z0-9]*/[-._A-Za-z0-9]+$" . -}}{{- $ids = append $ids . -}}{{- end -}}
 {{- end -}}
-{{- $command := concat (list "python" "-m" "app.ops.preload") (concat $cache.preload.models $ids | uniq | sortAlpha) -}}
+{{- $command := concat (list "python" "-m" "app.ops.models" "pull" "--verify") (concat $cache.preload.models $ids | uniq | sortAlpha) -}}
 {{ include "baton.commandPod" (list $root $values "OnFailure" "") }}
 containers:
   - {{ include "baton.commandContainer" (list $root $values "preload" $command $cache.preload.resources) | nindent 4 | trim }}
