@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Coroutine
 from typing import Any, TypeVar
 
 from app.errors import DeadlineExceeded
@@ -31,10 +31,21 @@ class Deadline:
         """Return the next item, None at the end. Raises :class:`DeadlineExceeded`, with the wait cancelled."""
         if self._passed:
             raise self._error()
+        return await self.result_of(anext(items, None))
+
+    async def result_of(self, work: Awaitable[T]) -> T:
+        """Return what ``work`` returns. Raises :class:`DeadlineExceeded`, with the work cancelled or not begun.
+
+        One wait at a time goes through a deadline.
+        """
+        if self._passed:
+            if isinstance(work, Coroutine):
+                work.close()
+            raise self._error()
         task = self._task = asyncio.current_task()
         before = 0 if task is None else task.cancelling()
         try:
-            return await anext(items, None)
+            return await work
         except asyncio.CancelledError:
             if self._is_ours(before):
                 raise self._error() from None

@@ -8,6 +8,8 @@
     │   ├── ContextLengthExceeded 400  context_length_exceeded
     │   ├── SchemaRejected        400  invalid_json_schema
     │   ├── GuardrailBlocked      400  content_filter
+    │   ├── UrlRefused            400  url_refused
+    │   ├── PageUnusable          400  page_unusable
     │   ├── Unauthenticated       401  invalid_api_key
     │   ├── CrossOrigin           403  cross_origin
     │   ├── Forbidden             403  permission_denied
@@ -24,11 +26,13 @@
     ├── ServerError               5xx  the caller may retry later
     │   ├── InternalError         500  internal_error
     │   ├── EngineFailed          502  engine_failed
+    │   ├── UpstreamFailed        502  upstream_failed
     │   ├── Overloaded            503  overloaded
     │   ├── StageUnavailable      503  stage_unavailable
     │   │   ├── PayloadElsewhere  503  stage_unavailable
     │   │   └── ReplicaLost       503  stage_unavailable
     │   ├── CollectionDamaged     503  collection_damaged
+    │   ├── UpstreamTimeout       504  upstream_timeout
     │   └── DeadlineExceeded      504  deadline_exceeded
     └── ConfigError                    never over HTTP: start-up and live reconfiguration
 
@@ -119,6 +123,18 @@ class GuardrailBlocked(ClientError):
     """A guardrail rule with the action ``block`` matched."""
 
     code = "content_filter"
+
+
+class UrlRefused(ClientError):
+    """A URL that must not be fetched: its form, its host or port, the address it leads to, or a redirect to such."""
+
+    code = "url_refused"
+
+
+class PageUnusable(ClientError):
+    """A page that the caller named is not there, too large, of another type, or holds no text."""
+
+    code = "page_unusable"
 
 
 class Unauthenticated(ClientError):
@@ -233,6 +249,13 @@ class EngineFailed(ServerError):
     code = "engine_failed"
 
 
+class UpstreamFailed(ServerError):
+    """A server that a page was fetched from cannot be reached, or does not answer as it should."""
+
+    status = 502
+    code = "upstream_failed"
+
+
 class Overloaded(ServerError):
     """A queue is full; the request was shed before any work was done on it."""
 
@@ -282,6 +305,14 @@ class CollectionDamaged(ServerError):
 
     status = 503
     code = "collection_damaged"
+
+
+class UpstreamTimeout(ServerError):
+    """A server that a page was fetched from took longer than a fetch may take."""
+
+    status = 504
+    type = "timeout_error"
+    code = "upstream_timeout"
 
 
 class DeadlineExceeded(ServerError):

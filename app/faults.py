@@ -24,6 +24,10 @@ ENDPOINT_PATTERN = r"^(https?://[^\s/]+(/\S*)?)?$"
 ORIGIN_PATTERN = r"^https?://([a-z0-9_.\-]+|\[[0-9a-f:]+\])(:\d{1,5})?$"
 #: A name under which web pages reach us, without a port.
 HOST_PATTERN = r"^([a-z0-9_\-]+\.)*[a-z0-9_\-]+$"
+#: A host that may be fetched from: a name, every name below one, an address, or all.
+HOST_RULE_PATTERN = r"^(\*|(\*\.)?([a-z0-9_\-]+\.)*[a-z0-9_\-]+|[0-9a-f:]*:[0-9a-f:.]*)$"
+#: A page of the web by its whole address, without a user's name in it.
+WEB_PATTERN = r"^https?://[^\s/@?#\\]+(/[^\s?#\\]*)?$"
 #: SHA-256 of an API key.
 KEY_HASH_PATTERN = r"^sha256:[0-9a-f]{64}$"
 #: A file by its whole path.
@@ -46,6 +50,8 @@ _ALLOWED = {
     KEY_PATTERN: "must be 1 to 63 small letters (a-z), digits, '.', '_' or '-', beginning with a letter or digit",
     SCOPE_PATTERN: "must be a name, or one with * for any characters, like docs-*",
     ORIGIN_PATTERN: "must be an origin in small letters and without a path, like https://chat.example.com",
+    HOST_RULE_PATTERN: "must be a host's name in small letters, *. and a name for those below it, or *",
+    WEB_PATTERN: "must be a whole address like https://wiki.example.com/w/api.php",
     HOST_PATTERN: "must be a host's name in small letters and without a port, like baton.example.com",
 }
 #: Whole numbers beyond this are none for most who read them.

@@ -85,3 +85,25 @@ def test_a_closed_deadline_never_strikes():
         return await deadline.next_of(slow([0], []))
 
     assert asyncio.run(run()) == 0
+
+
+def test_one_result_is_waited_for_like_an_item():
+    ended = []
+
+    async def work(seconds):
+        try:
+            await asyncio.sleep(seconds)
+            return "done"
+        finally:
+            ended.append(seconds)
+
+    async def run():
+        deadline = within(0.05)
+        assert await deadline.result_of(work(0)) == "done"
+        with pytest.raises(DeadlineExceeded):
+            await deadline.result_of(work(30))
+        with pytest.raises(DeadlineExceeded):
+            await deadline.result_of(work(31))  # not begun, and no warning that it was never awaited
+
+    asyncio.run(run())
+    assert ended == [0, 30]
