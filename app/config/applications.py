@@ -6,6 +6,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import Annotated, Any, Self
 
 from pydantic import Field, model_validator
@@ -14,9 +15,10 @@ from app.config.auth import AuthConfig
 from app.config.backends import EntitiesBackend, SentimentBackend, SummaryBackend
 from app.config.base import Config
 from app.config.deployment_options import Options
+from app.config.fetching import FetchConfig
 from app.config.gateway import LimitsConfig
 from app.config.guardrail import GuardrailConfig
-from app.config.pipeline import Queue
+from app.config.pipeline import PipelineSettings, Queue
 from app.config.profile import Count, Fraction, Name
 
 ANALYZE = "analyze"
@@ -181,6 +183,8 @@ class ArticlesSettings(Config):
     """Characters of an article that are read; the rest is cut off."""
     summary: SummaryLengths = SummaryLengths()
     """How long a summary is."""
+    fetch: FetchConfig = FetchConfig()
+    """Where articles come from."""
     policy: Name = "default"
     """The guardrail's policy: for a text that is sent as input, for one that is fetched as a passage."""
 
@@ -248,14 +252,24 @@ class ArticlesLive(ArticlesSettings, IngressSettings):
 SHARED = ("limits", "auth", "guardrail")
 
 
-def check_policies(applications: ApplicationsConfig, guardrail: GuardrailConfig) -> None:
-    """Raise ValueError where an application names a policy that the guardrail lacks."""
-    for name, application in applications.enabled().items():
-        policy = application.settings.policy
-        if policy not in guardrail.names():
-            raise ValueError(
-                f"applications.{name}.settings.policy names {policy!r}, which settings.guardrail.policies lacks"
-            )
+def check_applications(beside: ApplicationsConfig, settings: PipelineSettings, models: Collection[str]) -> None:
+    """Raise ValueError where an enabled application names what is not there, or hides a profile.
+
+    ``models`` are the Serve applications of the models.
+    """
+    for name, application in beside.enabled().items():
+        where, policy = f"applications.{name}", application.settings.policy
+        if policy not in settings.guardrail.names():
+            raise ValueError(f"{where}.settings.policy names {policy!r}, which settings.guardrail.policies lacks")
+        if name in settings.profiles:
+            raise ValueError(f"{where} is served at /{name}, which hides the profile of that name: rename the profile")
+        for step in type(application.stages).model_fields:
+            backend = getattr(getattr(application.stages, step), "backend", None)
+            if backend is not None and backend.kind == "model" and backend.model_application not in models:
+                raise ValueError(
+                    f"{where}.stages.{step}.backend asks the application {backend.model_application!r}, which no model "
+                    "has: name one of the models in source"
+                )
 
 
 def shape_args(stages: Config) -> dict[str, Any]:

@@ -40,7 +40,7 @@ class ArticlesIngress(Ingress[ArticlesLive]):
     def service(self, steps: Mapping[str, Any], guard: Guard) -> Any:
         """Return the composition."""
         from app.apps.articles import Articles, Steps
-        from app.apps.fetching.source import Fetching
+        from app.apps.source import Fetching
 
         source = Fetching(lambda: self.settings().fetch)
         gone_through = Steps(steps["sentiment"], steps["summary"], steps["entities"])
