@@ -21,8 +21,8 @@ KEY = "bt-applications"
 ADA = (
     "Ada Lovelace was a gifted English mathematician. She was born in London and became famous for her brilliant notes "
     "on the Analytical Engine, a machine that Charles Babbage designed. Her notes hold what many call the first "
-    "program, a clear and beautiful method to compute Bernoulli numbers. She saw that such machines could do more than count. "
-    "Augustus De Morgan taught her and praised her talent. Her work is admired to this day."
+    "program, a clear and beautiful method to compute Bernoulli numbers. She saw that such machines could do more than "
+    "count. Augustus De Morgan taught her and praised her talent. Her work is admired to this day."
 )
 AWFUL = (
     "The flood was a horrible disaster. It killed hundreds of people and destroyed their homes. Survivors suffer from "
