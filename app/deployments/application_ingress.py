@@ -114,15 +114,19 @@ class Ingress(ABC, Generic[Live]):
         self.settings()
 
 
-def build_ingress(ingress: type[Ingress[Any]], stages: Config) -> Any:
-    """Return an application: its ingress, handed the deployments of all other ``stages``."""
+def build_ingress(ingress: type[Ingress[Any]], stages: Config, steps: Mapping[str, Any] | None = None) -> Any:
+    """Return an application: its ingress, handed the deployments of all other ``stages``.
+
+    ``steps`` are those deployments, bound, where they are not Baton's own steps.
+    """
     shapes = {name: getattr(stages, name) for name in type(stages).model_fields}
     own = shapes.pop(ingress.name)
     # The ingress sheds by itself, in OpenAI's shape, with Retry-After: Serve's own limit must not bite first.
     room = 4 * (own.max_ongoing_requests + max(0, own.max_queued_requests))
     open_wide = own.model_copy(update={"max_ongoing_requests": room, "max_queued_requests": -1})
     app = serve.ingress()(ingress)
-    return bind(app, ingress.name, open_wide, own.model_dump(mode="json"), bind_steps(shapes))
+    handed = bind_steps(shapes) if steps is None else dict(steps)
+    return bind(app, ingress.name, open_wide, own.model_dump(mode="json"), handed)
 
 
 def _lasting(settings: Any) -> Any:

@@ -1,11 +1,10 @@
 """Dynamic batching of the applications' steps, on and off: `python -m tests.bench.applications`.
 
 Each local backend of `/analyze` and `/articles` gets the same texts from callers that ask at once, gathered by Serve's
-batching as its deployment does it, and one by one. Rounds are interleaved; nothing of Ray is started.
+batching as its deployment does it, and one by one. Rounds are interleaved, all in one replica.
 """
 
 import asyncio
-import sys
 import time
 
 import numpy as np
@@ -15,6 +14,7 @@ from app.apps.backends.build import build_entities, build_sentiment, build_summa
 from app.apps.messages import SummaryRequest
 from app.config.applications import EntitiesShape, SentimentShape, SummaryShape
 from app.ops.models import prepare_embedder
+from tests.bench.batching import cluster
 from tests.bench.measure import ROOT
 
 CALLERS, TEXTS, ROUNDS = 32, 96, 3
@@ -82,20 +82,38 @@ async def compare(backend, shape, requests):
     return seconds, latencies
 
 
-async def main():
+@serve.deployment(max_ongoing_requests=64, ray_actor_options={"num_cpus": 1})
+class StepsBench:
+    """Serve's batching works in a replica only."""
+
+    async def measured(self, embedder):
+        """Return a line per backend."""
+        lines = []
+        for name, (backend, shape, requests) in steps(embedder).items():
+            seconds, latencies = await compare(backend, shape, requests)
+            rate = {mode: TEXTS / float(np.median(each)) for mode, each in seconds.items()}
+            p50 = {mode: 1000 * float(np.median(each)) for mode, each in latencies.items()}
+            lines.append(
+                f"{name}, batches of {shape.max_batch_size}: {rate['off']:.0f} → {rate['on']:.0f} texts/s "
+                f"({rate['on'] / rate['off']:.2f}x), p50 {p50['off']:.0f} → {p50['on']:.0f} ms"
+            )
+        return lines
+
+
+def main():
     embedder = ROOT / ".baton" / "models" / "e5-small"
     prepare_embedder(embedder)
-    print(f"{CALLERS} callers, {TEXTS} texts, {ROUNDS} rounds; off → on, medians")
-    for name, (backend, shape, requests) in steps(embedder).items():
-        seconds, latencies = await compare(backend, shape, requests)
-        rate = {mode: TEXTS / float(np.median(each)) for mode, each in seconds.items()}
-        p50 = {mode: 1000 * float(np.median(each)) for mode, each in latencies.items()}
-        print(
-            f"{name}, batches of {shape.max_batch_size}: {rate['off']:.0f} → {rate['on']:.0f} texts/s "
-            f"({rate['on'] / rate['off']:.2f}x), p50 {p50['off']:.0f} → {p50['on']:.0f} ms"
-        )
-    return 0
+    print(f"{CALLERS} callers, {TEXTS} texts, {ROUNDS} rounds; off → on, medians", flush=True)
+
+    async def measured(handle):
+        return await handle.measured.remote(str(embedder))
+
+    with asyncio.Runner() as loop, cluster():
+        handle = serve.run(StepsBench.bind(), name="steps-bench", route_prefix=None)
+        print(*loop.run(measured(handle)), sep="\n")
 
 
 if __name__ == "__main__":
-    sys.exit(asyncio.run(main()))
+    from tests.bench.applications import main as run
+
+    run()  # of the module by its name, which the replica imports it by
