@@ -56,6 +56,8 @@ class Extractive:
             if tokens[place] <= left:
                 picked.append(place)
                 left -= tokens[place]
+        if not sentences:
+            return request.text
         if request.max_tokens - left >= min(request.min_tokens, sum(tokens)):
             return " ".join(sentences[place] for place in sorted(picked))
         # One sentence is longer than a summary may be: its beginning has to do.
