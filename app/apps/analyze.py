@@ -9,7 +9,7 @@ from app.apps.composition import Step, broadcast, conditional, pipeline, unchang
 from app.apps.guarding import Guard
 from app.apps.messages import Prepared, PreprocessRequest, Sentiment, SummaryRequest
 from app.apps.wording import has_words
-from app.config.applications import AnalyzeSettings
+from app.config.applications import AnalyzeSettings, SummaryLengths
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,21 +44,29 @@ class Analyze:
         """Analyse one text that the guardrail lets pass. Raises errors of ``app.errors``."""
         settings, length = self._settings(), len(text)
         text = await self._guard.passed(text, "input", deadline)
-        flow = pipeline(self._preprocess, broadcast(unchanged, self._judged, self._summarised(text, settings)))
+        judged = pipeline(_text_of, self._sentiment)
+        flow = pipeline(self._preprocess, broadcast(unchanged, judged, self._summarised(text, settings)))
         prepared, sentiment, summary = await flow(PreprocessRequest(text, settings.max_input_tokens), deadline)
         return Analysis(length, prepared.language, sentiment, summary, prepared.tokens)
-
-    async def _judged(self, prepared: Prepared, deadline: float) -> Sentiment:
-        return await self._sentiment(prepared.text, deadline)
 
     def _summarised(self, text: str, settings: AnalyzeSettings) -> Step[Prepared, str]:
         """Return the branch that summarises; a text that is short already comes back as it is."""
 
-        async def summarise(prepared: Prepared, deadline: float) -> str:
-            lengths = settings.summary
-            return await self._summary(SummaryRequest(prepared.text, lengths.min_tokens, lengths.max_tokens), deadline)
-
         async def is_long(prepared: Prepared, deadline: float) -> bool:
             return has_words(prepared.text, settings.min_summary_words)
 
+        summarise = pipeline(_text_of, within(settings.summary), self._summary)
         return conditional(is_long, bool, summarise, lambda verdict: text)
+
+
+async def _text_of(prepared: Prepared, deadline: float) -> str:
+    return prepared.text
+
+
+def within(lengths: SummaryLengths) -> Step[str, SummaryRequest]:
+    """Return the step that asks for a summary of a text within these lengths."""
+
+    async def ask(text: str, deadline: float) -> SummaryRequest:
+        return SummaryRequest(text, lengths.min_tokens, lengths.max_tokens)
+
+    return ask

@@ -6,7 +6,8 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Literal
 
-from app.apps.composition import Step, broadcast, conditional
+from app.apps.analyze import within
+from app.apps.composition import Step, broadcast, conditional, pipeline
 from app.apps.guarding import Guard
 from app.apps.messages import Entity, Sentiment, SummaryRequest
 from app.apps.source import Source
@@ -63,18 +64,16 @@ class Articles:
         # What is cut off here reaches no model, and need not be judged.
         text = await self._guard.passed(text[: settings.max_chars], direction, deadline)
 
-        async def summarise(text: str, deadline: float) -> str:
-            lengths = settings.summary
-            return await steps.summary(SummaryRequest(text, lengths.min_tokens, lengths.max_tokens), deadline)
-
-        async def digest(text: str, deadline: float) -> Digest:
-            summary, entities = await broadcast(summarise, steps.entities)(text, deadline)
+        async def digest(made: tuple[str, tuple[Entity, ...]], deadline: float) -> Digest:
+            summary, entities = made
             return Digest(True, "", summary, chosen(entities, settings.entity_threshold, settings.max_entities))
 
         def is_fit(verdict: Sentiment) -> bool:
             return verdict.negative < settings.negative_threshold
 
-        return await conditional(steps.sentiment, is_fit, digest, _turned_away)(text, deadline)
+        summarised = pipeline(within(settings.summary), steps.summary)
+        both = pipeline(broadcast(summarised, steps.entities), digest)
+        return await conditional(steps.sentiment, is_fit, both, _turned_away)(text, deadline)
 
 
 def _turned_away(verdict: Sentiment) -> Digest:

@@ -12,24 +12,8 @@ from app.config.applications import EntitiesShape, SentimentShape, SummaryShape
 from app.errors import ConfigError
 from app.stages.generator import Generator
 
-WORDS = [
-    "[PAD]",
-    "[UNK]",
-    "[CLS]",
-    "[SEP]",
-    "[MASK]",
-    "ada",
-    "lovelace",
-    "lived",
-    "in",
-    "london",
-    "and",
-    "was",
-    "happy",
-    "there",
-    "sad",
-    "not",
-]
+SPECIAL = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
+WORDS = [*SPECIAL, "ada", "lovelace", "lived", "in", "london", "and", "was", "happy", "there", "sad", "not"]
 SMALL = {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 16}
 TEXT = "Ada Lovelace lived in London and was happy there."
 

@@ -11,7 +11,7 @@ from fastapi import APIRouter, FastAPI, Request
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from app.admission import Admission
-from app.api.application import ErrorReply, Surroundings, protect
+from app.api.application import Surroundings, protect
 from app.api.caps import deadline_for
 from app.api.context import facts_of
 from app.api.hangup import run_unless_gone, within
@@ -39,7 +39,6 @@ def build_application(application: Application, router: APIRouter, around: Surro
         title=f"Baton: {application.name}",
         openapi_url=None,
         redirect_slashes=False,
-        responses={"default": {"model": ErrorReply, "description": "Refused or failed."}},
     )
     app.state.application = application
     protect(app, application.limits, around)

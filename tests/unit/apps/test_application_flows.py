@@ -1,5 +1,6 @@
 """The two compositions over steps that note what they are asked."""
 
+import asyncio
 import time
 from dataclasses import replace
 
@@ -10,7 +11,7 @@ from app.apps.articles import NO_PAGES, Articles, Digest, Steps, chosen
 from app.apps.guarding import Guard
 from app.apps.messages import Entity, Prepared, Sentiment, SummaryRequest
 from app.config.applications import AnalyzeSettings, ArticlesSettings
-from app.errors import GuardrailBlocked, StageUnavailable
+from app.errors import DeadlineExceeded, GuardrailBlocked, StageUnavailable
 from app.messages import Finding, Verdict
 from app.metrics import MemoryMetrics
 
@@ -115,6 +116,22 @@ async def test_what_the_guardrail_blocks_is_refused_before_any_step():
     assert raised.value.param == "text"
     assert prepared.asked == []
     assert (judge.asked[0].direction, judge.asked[0].policy) == ("input", "default")
+
+
+@pytest.mark.parametrize("stage", ["preprocess", "sentiment", "summary"])
+async def test_the_error_of_a_deadline_names_the_step_that_had_the_request(stage):
+    class Slow:
+        async def __call__(self, value, deadline):
+            await asyncio.sleep(5)
+
+    slow = Slow()
+    slow.stage = stage
+    steps = {"preprocess": Says(Prepared(LONG, "en", 75)), "sentiment": Says(GOOD), "summary": Says("Short.")}
+    steps[stage] = slow
+    service = Analyze(*steps.values(), guard(), AnalyzeSettings)
+    with pytest.raises(DeadlineExceeded) as raised:
+        await service.run(LONG, time.monotonic() + 0.05)
+    assert raised.value.stage == stage
 
 
 async def test_a_step_that_fails_is_the_analysis_failing():
