@@ -55,7 +55,7 @@ class Analyze:
         async def is_long(prepared: Prepared, deadline: float) -> bool:
             return has_words(prepared.text, settings.min_summary_words)
 
-        summarise = pipeline(_text_of, within(settings.summary), self._summary)
+        summarise = pipeline(_text_of, asking(settings.summary), self._summary)
         return conditional(is_long, bool, summarise, lambda verdict: text)
 
 
@@ -63,7 +63,7 @@ async def _text_of(prepared: Prepared, deadline: float) -> str:
     return prepared.text
 
 
-def within(lengths: SummaryLengths) -> Step[str, SummaryRequest]:
+def asking(lengths: SummaryLengths) -> Step[str, SummaryRequest]:
     """Return the step that asks for a summary of a text within these lengths."""
 
     async def ask(text: str, deadline: float) -> SummaryRequest:

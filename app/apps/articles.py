@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Literal
 
-from app.apps.analyze import within
+from app.apps.analyze import asking
 from app.apps.composition import Step, broadcast, conditional, pipeline
 from app.apps.guarding import Guard
 from app.apps.messages import Entity, Sentiment, SummaryRequest
@@ -71,7 +71,7 @@ class Articles:
         def is_fit(verdict: Sentiment) -> bool:
             return verdict.negative < settings.negative_threshold
 
-        summarised = pipeline(within(settings.summary), steps.summary)
+        summarised = pipeline(asking(settings.summary), steps.summary)
         both = pipeline(broadcast(summarised, steps.entities), digest)
         return await conditional(steps.sentiment, is_fit, both, _turned_away)(text, deadline)
 
