@@ -1,4 +1,4 @@
-"""The import paths of Baton's Serve applications: ``app.main:build_pipeline`` and ``app.main:build_model``.
+"""The import paths of Baton's Serve applications, such as ``app.main:build_pipeline`` and ``app.main:build_model``.
 
 Ray hands a builder its raw ``args`` when annotations are postponed, so this module does not postpone them, and each
 builder validates what it gets: a wrong value ends in ``DEPLOY_FAILED`` with a sentence that names the key.
@@ -73,6 +73,24 @@ def build_model(args: dict[str, Any]) -> Application:
         LLMConfig(**args), override_serve_options={"name": "generator"}, deployment_cls=GeneratorServer
     )
     return application
+
+
+def build_analyze(args: dict[str, Any]) -> Application:
+    """Build ``/analyze`` from :class:`app.config.applications.AnalyzeStages` as ``args``."""
+    from app.config.applications import AnalyzeStages
+    from app.deployments.application_ingress import build_ingress
+    from app.deployments.applications import AnalyzeIngress
+
+    return build_ingress(AnalyzeIngress, AnalyzeStages.parse(args, "args"))
+
+
+def build_articles(args: dict[str, Any]) -> Application:
+    """Build ``/articles`` from :class:`app.config.applications.ArticlesStages` as ``args``."""
+    from app.config.applications import ArticlesStages
+    from app.deployments.application_ingress import build_ingress
+    from app.deployments.applications import ArticlesIngress
+
+    return build_ingress(ArticlesIngress, ArticlesStages.parse(args, "args"))
 
 
 def _needs_no_placement(args: dict[str, Any]) -> bool:

@@ -30,9 +30,10 @@ GROUPS: dict[str, tuple[str, ...]] = {
         "common_labels",
         "common_annotations",
     ),
-    "Restarts one application: a model, or the pipeline; the other ones serve on": (
+    "Restarts one application: a model, the pipeline or one beside it; the other ones serve on": (
         "models",
         "pipeline",
+        "applications",
         "runtime_env",
     ),
     "Replaces the Ray cluster: a second one starts beside the old one and takes over (`upgrade`)": (

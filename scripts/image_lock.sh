@@ -13,5 +13,6 @@ fi
 mkdir -p "$folder"
 # shellcheck disable=SC2086  # a list of options
 uv export --quiet --frozen --no-header --no-annotate --no-default-groups --extra "$extra" --extra pgvector --extra qdrant \
+  --extra applications \
   $leave_out >"$folder/packages.txt"
 uv export --quiet --frozen --no-header --no-annotate --only-group models >"$folder/models.txt"

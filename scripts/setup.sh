@@ -25,4 +25,4 @@ fi
 echo "baton: installing the locked packages into .venv (the first time: two to three minutes)"
 # Bytecode is compiled now: importing the engine takes 40 s without and 15 to 20 s with it, in each of three processes.
 # A version, not a path: another spelling of the same interpreter would make uv throw the environment away.
-"$uv" sync --quiet --frozen --inexact --extra cpu --compile-bytecode --python 3.11 --no-managed-python "$@"
+"$uv" sync --quiet --frozen --inexact --extra cpu --extra applications --compile-bytecode --python 3.11 --no-managed-python "$@"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 
 from fastapi import FastAPI
 from pydantic import BaseModel
@@ -14,7 +15,7 @@ from app.api.context import Gateway, Observe, Observed
 from app.api.error_handlers import install_error_handlers
 from app.api.keys import KeyMiddleware
 from app.api.middleware import BodyLimitMiddleware, OriginMiddleware, RequestMiddleware
-from app.config.gateway import GatewayConfig
+from app.config.gateway import GatewayConfig, LimitsConfig
 from app.jobs import PipelinePort
 from app.keys.ring import Keys
 from app.traces import OFF, Traces
@@ -46,6 +47,29 @@ def _unobserved(seen: Observed) -> None:
     del seen
 
 
+@dataclass(frozen=True, slots=True)
+class Surroundings:
+    """What an API is told by whoever runs it; see :func:`build_api`."""
+
+    observe: Observe = _unobserved
+    traces: Traces = OFF
+    keys: Keys | None = None
+    behind_proxy: bool = False
+
+
+def protect(app: FastAPI, limits: Callable[[], LimitsConfig], around: Surroundings) -> None:
+    """Give an API what every one of Baton's has: errors in one shape, request ids, keys, origins, limits on bodies."""
+    app.state.limits = limits
+    install_error_handlers(app)
+    app.add_middleware(BodyLimitMiddleware, limits=limits)
+    if around.keys is not None:
+        app.add_middleware(KeyMiddleware, keys=around.keys)
+    app.add_middleware(OriginMiddleware, limits=limits)
+    app.add_middleware(
+        RequestMiddleware, observe=around.observe, traces=around.traces, behind_proxy=around.behind_proxy
+    )
+
+
 def build_api(
     port: Callable[[], PipelinePort],
     settings: Callable[[], GatewayConfig],
@@ -72,12 +96,7 @@ def build_api(
         responses={"default": {"model": ErrorReply, "description": "Refused or failed."}},
     )
     app.state.gateway = Gateway(port, settings)
-    install_error_handlers(app)
-    app.add_middleware(BodyLimitMiddleware, limits=lambda: settings().limits)
-    if keys is not None:
-        app.add_middleware(KeyMiddleware, keys=keys)
-    app.add_middleware(OriginMiddleware, limits=lambda: settings().limits)
-    app.add_middleware(RequestMiddleware, observe=observe, traces=traces, behind_proxy=behind_proxy)
+    protect(app, lambda: settings().limits, Surroundings(observe, traces, keys, behind_proxy))
     for router in (chat.router, completions.router, embeddings.router, models.router):
         app.include_router(router)
         app.include_router(router, prefix="/{profile}", include_in_schema=False)

@@ -100,7 +100,8 @@ def gateway(request: Request) -> Gateway:
 
 def limits_of(request: Request) -> LimitsConfig:
     """Return the limits in force."""
-    return gateway(request).settings().limits
+    found: LimitsConfig = request.app.state.limits()
+    return found
 
 
 def facts_of(scope: Scope) -> Facts:

@@ -7,6 +7,7 @@ from typing import Annotated, Any, Self
 
 from pydantic import Field, model_validator
 
+from app.config.applications import ApplicationsConfig, check_applications
 from app.config.base import Config
 from app.config.deployment_options import Options
 from app.config.engine import Engine
@@ -69,6 +70,8 @@ class LocalConfig(Config):
     """Shape of the pipeline application."""
     settings: PipelineSettings
     """What may change while it serves."""
+    applications: ApplicationsConfig = ApplicationsConfig()
+    """Applications beside the pipeline."""
     collections: dict[CollectionName, str] = Field(default_factory=dict)
     """Collections to index at start: name → folder or file."""
 
@@ -80,10 +83,13 @@ class LocalConfig(Config):
             if model.application not in known:
                 raise ValueError(f"pipeline.models.{name}.application names {model.application!r}, not among models")
         self.settings.gateway(self.pipeline)
+        check_applications(self.applications, self.settings, known)
         return self
 
     def _check_names(self) -> None:
-        taken = {PIPELINE: "the pipeline"}
+        taken = {PIPELINE: "the pipeline"} | {
+            name: f"applications.{name}" for name in type(self.applications).model_fields
+        }
         for place, model in enumerate(self.models):
             if model.application in taken:
                 other = taken[model.application]
@@ -108,5 +114,5 @@ def serve_config(config: LocalConfig) -> dict[str, Any]:
         "proxy_location": "HeadOnly",
         "http_options": {"host": config.machine.host, "port": config.machine.port},
         "logging_config": logging_config(config.settings.logs),
-        "applications": applications(models, config.pipeline, config.settings.in_order()),
+        "applications": applications(models, config.pipeline, config.settings.in_order(), beside=config.applications),
     }

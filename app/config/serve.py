@@ -1,4 +1,4 @@
-"""Serve's declarative configuration from Baton's: one application per model, one for the pipeline.
+"""Serve's declarative configuration from Baton's: one application per model, one for the pipeline, others beside it.
 
 The one place that decides what goes where (design decision 2): ``args`` carry what shapes deployments, ``user_config``
 what may change live, and the overrides of a deployment what Serve changes in place, such as a number of replicas.
@@ -10,6 +10,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from app.config.applications import (
+    SHARED,
+    AnalyzeApplication,
+    ApplicationsConfig,
+    ArticlesApplication,
+    DeploymentShape,
+    shape_args,
+)
 from app.config.observing import LogsConfig
 from app.config.pipeline import PipelineSettings, PipelineShape
 
@@ -53,8 +61,12 @@ def applications(
     shape: PipelineShape,
     settings: PipelineSettings,
     runtime_env: Mapping[str, Any] | None = None,
+    beside: ApplicationsConfig | None = None,
 ) -> list[dict[str, Any]]:
-    """Return the applications, the models' first. ``runtime_env`` is what all of them share."""
+    """Return the applications: the models' first, then the pipeline's, then those ``beside`` it that are enabled.
+
+    ``runtime_env`` is what all of them share.
+    """
     common = dict(runtime_env or {})
     pipeline: dict[str, Any] = {
         "name": PIPELINE,
@@ -63,9 +75,36 @@ def applications(
         "args": _without_options(shape.model_dump(mode="json", by_alias=True)),
         "deployments": _deployments(models, shape, settings),
     }
+    others = [_application(name, each, settings) for name, each in (beside.enabled() if beside else {}).items()]
     if common:
-        pipeline["runtime_env"] = common
-    return [_model_application(model, common) for model in models] + [pipeline]
+        for application in (pipeline, *others):
+            application["runtime_env"] = common
+    return [*(_model_application(model, common) for model in models), pipeline, *others]
+
+
+def _application(
+    name: str, application: AnalyzeApplication | ArticlesApplication, settings: PipelineSettings
+) -> dict[str, Any]:
+    live = settings.model_dump(mode="json", by_alias=True, include=set(SHARED))
+    own = application.settings.model_dump(mode="json", by_alias=True)
+    deployments = []
+    for step in sorted(type(application.stages).model_fields):
+        entry = {"name": step, **_rolled(replicated(getattr(application.stages, step)))}
+        deployments.append(entry | ({"user_config": live | own} if step == name else {}))
+    return {
+        "name": name,
+        "import_path": f"app.main:build_{name}",
+        "route_prefix": f"/{name}",
+        "args": shape_args(application.stages),
+        "deployments": deployments,
+    }
+
+
+def replicated(shape: DeploymentShape) -> dict[str, Any]:
+    """Return the options of an application's deployment, with its number of replicas where they say none."""
+    if shape.options.keys() & {"num_replicas", "autoscaling_config"}:
+        return shape.options
+    return {"num_replicas": shape.replicas, **shape.options}
 
 
 def _model_application(model: ModelApplication, common: Mapping[str, Any]) -> dict[str, Any]:

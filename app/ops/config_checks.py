@@ -13,7 +13,7 @@ from typing import Any
 from app.config.guardrail import ClassifierRule
 from app.config.local import ROOT, LocalConfig
 from app.config.retrieval import StoreConfig
-from app.config.serve import STAGES
+from app.config.serve import STAGES, replicated
 from app.errors import ConfigError, StageUnavailable, bounded
 from app.guard.classifier import Classifier, check_rule
 from app.keys.file import hash_of, read_keys
@@ -120,6 +120,10 @@ def _needs(config: LocalConfig) -> Iterator[tuple[str, tuple[float, int]]]:
         stage = getattr(stages, name)
         if name == "gateway" or stage.placement == "deployment":
             yield f"pipeline.stages.{name}", (_cpus(stage.options, 1.0), _replicas(stage.options))
+    for name, application in config.applications.enabled().items():
+        for step in type(application.stages).model_fields:
+            options = replicated(getattr(application.stages, step))
+            yield f"applications.{name}.stages.{step}", (_cpus(options, 1.0), _replicas(options))
     for place, model in enumerate(config.models):
         placement = model.engine.get("placement_group_config")
         bundles = placement.get("bundles") or () if isinstance(placement, dict) else ()

@@ -16,7 +16,6 @@ import httpx
 from app.arena import remove_orphans
 from app.config.environment import COMMON
 from app.config.local import ROOT, LocalConfig, serve_config
-from app.config.serve import PIPELINE
 from app.deployments import shared_memory
 from app.errors import ConfigError, StageUnavailable
 from app.ops.api_key import key_headers
@@ -111,7 +110,7 @@ class LocalCluster:
         """
         whole = serve_config(self._config)
         end = self._end()
-        models = [application for application in whole["applications"] if application["name"] != PIPELINE]
+        models = [application for application in whole["applications"] if application["route_prefix"] is None]
         self._put(whole | {"applications": models}, stop)
         while time.monotonic() < end:
             found = self.statuses(stop)

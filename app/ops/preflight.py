@@ -76,6 +76,7 @@ def _paths(config: LocalConfig) -> Iterator[tuple[str, str]]:
             yield f"pipeline.models.{name}.chatTemplate", window.chat_template
     if config.pipeline.embedder.kind != "fake":
         yield from _path("pipeline.embedder.source", config.pipeline.embedder.source)
+    yield from _paths_of_applications(config)
     if config.pipeline.store.secret_file is not None:
         yield "pipeline.store.secretFile", config.pipeline.store.secret_file
     for name, policy in config.settings.guardrail.policies.items():
@@ -83,6 +84,16 @@ def _paths(config: LocalConfig) -> Iterator[tuple[str, str]]:
             yield f"settings.guardrail.policies.{name}.termsFiles[{place}].path", file.path
         if policy.classifier is not None:
             yield from _path(f"settings.guardrail.policies.{name}.classifier.path", policy.classifier.path)
+
+
+def _paths_of_applications(config: LocalConfig) -> Iterator[tuple[str, str]]:
+    for name, application in config.applications.enabled().items():
+        for step in type(application.stages).model_fields:
+            shape = getattr(application.stages, step)
+            where = f"applications.{name}.stages.{step}"
+            yield from _path(f"{where}.tokenizer", getattr(shape, "tokenizer", None))
+            if (backend := getattr(shape, "backend", None)) is not None:
+                yield from _path(f"{where}.backend.source", backend.source)
 
 
 def _path(key: str, named: Any) -> Iterator[tuple[str, str]]:

@@ -155,6 +155,8 @@ def _announce(config: LocalConfig, progress: Progress) -> None:
     body = '{"messages": [{"role": "user", "content": "What does the guardrail do?"}]}'
     progress.say(f"Baton is ready: {base}/ (web page), {base}/v1 (OpenAI API), {base}/docs")
     print(f"  try      curl {base}/v1/chat/completions -H 'Content-Type: application/json' -d '{body}'")
+    for name in config.applications.enabled():
+        print(f"  also     {base}/{name}")
     print(f"  metrics  http://{machine.host}:{machine.metrics_port}/metrics (for Prometheus)")
     print("  stop     Ctrl-C", flush=True)
 

@@ -105,6 +105,13 @@ CHANGES: dict[str, Any] = {
     "models.*.contextTokens": 4096,
     "models.*.tools": True,
     "models.*.description": "Another description.",
+    "applications.*.enabled": True,
+    "applications.*.settings": {"summary": {"maxTokens": 60}},
+    "applications.*.stages.*.replicas": 2,
+    "applications.*.stages.*.options.graceful_shutdown_timeout_s": 40,
+    "applications.*.stages.*.options.ray_actor_options": {"num_cpus": 0.2},
+    "applications.*.stages.*.options.autoscaling_config": {"max_replicas": 2},
+    "applications.*.stages": {"sentiment": {"maxBatchSize": 4}},
     "runtimeEnv": {"env_vars": {"A": "b"}},
     "image.repository": "registry.example.org/baton",
     "image.tag": "next",
@@ -215,6 +222,15 @@ _AUTOSCALED = {
 }
 _FIXED = {"models": {"smollm2": {"options": {"num_replicas": 1, "autoscaling_config": None}}}}
 _SECOND = {"models": {"second": CPU["models"]["smollm2"]}}
+_SMALL_STEP = {"options": {"ray_actor_options": {"num_cpus": 0.1}}}
+_STEPS_OF_ANALYZE: dict[str, Any] = {
+    "analyze": _SMALL_STEP,
+    "preprocess": {"tokenizer": "/opt/baton/models/e5-small", **_SMALL_STEP},
+    "sentiment": {"backend": {"kind": "vader"}, **_SMALL_STEP},
+    "summary": {"backend": {"kind": "extractive", "source": "/opt/baton/models/e5-small"}, **_SMALL_STEP},
+}
+_OFF = {"applications": {"analyze": {"stages": _STEPS_OF_ANALYZE}}}
+_ON = merged(_OFF, {"applications": {"analyze": {"enabled": True}}})
 _KEYS = {"auth": {"existingSecret": "baton-keys", "clientSecret": _SECRET}}
 _AUTOSCALER = {"autoscaling": {"enabled": True}}
 _REDIS = {"gcsFaultTolerance": {"enabled": True, "redisAddress": "redis:6379"}}
@@ -243,6 +259,13 @@ GIVEN: dict[str, dict[str, Any]] = {
     "pipeline.store.storageOptions": {"pipeline": {"store": {"uri": "s3://bucket/index"}}},
     "models.*.options.num_replicas": _FIXED,
     "models.* (removed)": _SECOND,
+    "applications.*.enabled": _OFF,
+    "applications.*.settings": _ON,
+    "applications.*.stages.*.replicas": _ON,
+    "applications.*.stages.*.options.graceful_shutdown_timeout_s": _ON,
+    "applications.*.stages.*.options.ray_actor_options": _ON,
+    "applications.*.stages.*.options.autoscaling_config": _ON,
+    "applications.*.stages": _ON,
     "workerGroups[].minReplicas": {"workerGroups": [{**_GROUP, "replicas": 2}]},
     "workerGroups[].gpuResource": _GPU,
     "workerGroups[].accelerator": _GPU,

@@ -10,6 +10,8 @@ from typing import Any
 
 import yaml
 
+from app.config.applications import AnalyzeLive, ArticlesLive
+from app.config.base import Config
 from app.config.pipeline import PipelineSettings, PipelineShape
 
 
@@ -64,6 +66,10 @@ def cluster_hash(objects: list[dict[str, Any]]) -> str:
     return hashlib.sha256(json.dumps(cluster, sort_keys=True).encode()).hexdigest()
 
 
+#: What the ingress of an application beside the pipeline reads its settings with.
+_LIVE: dict[str, type[Config]] = {"analyze": AnalyzeLive, "articles": ArticlesLive}
+
+
 def normal(config: dict[str, Any]) -> dict[str, Any]:
     """Fill in what the applications fill in at their start."""
     for found in config["applications"]:
@@ -76,4 +82,8 @@ def normal(config: dict[str, Any]) -> dict[str, Any]:
                     live = deployment["user_config"]
                 else:
                     deployment["user_config"] = live[deployment["name"]]
+        for deployment in found["deployments"]:
+            if found["name"] in _LIVE and "user_config" in deployment:
+                settings = _LIVE[found["name"]].parse(deployment["user_config"], "user_config")
+                deployment["user_config"] = settings.model_dump(mode="json")
     return config

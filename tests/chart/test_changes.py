@@ -13,8 +13,13 @@ from tests.chart.changes import CHANGES, GIVEN, VARIANTS
 from tests.chart.objects import serve
 
 PAGE = (ROOT / "docs" / "changes.md").read_text("utf-8")
-#: Where the table says "each stage" or "each model", one is changed.
-ONE = {"pipeline.stages.*": "pipeline.stages.retriever", "models.*": "models.smollm2"}
+#: Where the table says each stage, model or application, one is changed.
+ONE = {
+    "pipeline.stages.*": "pipeline.stages.retriever",
+    "models.*": "models.smollm2",
+    "applications.*.stages.*": "applications.analyze.stages.summary",
+    "applications.*": "applications.analyze",
+}
 
 
 def table(title):

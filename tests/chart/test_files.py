@@ -50,7 +50,7 @@ def test_every_value_stands_in_a_group():
 
 
 #: Handed through whole: the applications read what is inside.
-VERBATIM = ("settings", "pipeline", "models")
+VERBATIM = ("settings", "pipeline", "models", "applications")
 
 
 def test_every_value_has_a_reader():

@@ -80,6 +80,26 @@ def test_a_profiles_schema_arrives_as_it_was_written(chart, schema):
     assert normal(sent) == normal(serve_config(completed(values, STARTER)))
 
 
+@pytest.mark.parametrize(
+    "change",
+    [
+        {},
+        {"stages": {"summary": {"options": {"autoscaling_config": {"max_replicas": 2}}}}},
+        {"stages": {"summary": {"replicas": 3, "options": {"ray_actor_options": {"num_gpus": 0.5}}}}},
+        {"settings": {"summary": {"maxTokens": 60}}, "stages": {"sentiment": {"options": {"num_replicas": 3}}}},
+    ],
+)
+def test_applications_beside_the_pipeline_are_rendered_alike(chart, ray_schema, change):
+    values = shape_values("cpu")
+    applications = {name: {"enabled": True, **change} for name in ("analyze", "articles")}
+    group = {**values["workerGroups"][0], "logicalCpus": 64, "gpus": 8}
+    values |= {"applications": applications, "workerGroups": [group]}
+    sent = serve(chart.objects(values))
+    ray_schema.model_validate(sent)
+    assert [found["route_prefix"] for found in sent["applications"][-2:]] == ["/analyze", "/articles"]
+    assert normal(sent) == normal(serve_config(completed(values, STARTER)))
+
+
 @pytest.mark.parametrize("shape", ALL)
 def test_pods_pass_the_restricted_level(rendered, shape):
     for spec in pod_specs(rendered(shape)):

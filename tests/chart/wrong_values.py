@@ -136,6 +136,50 @@ CLUSTER = {
         "PGPASSWORD",
         "add it to secretEnv",
     ),
+    # --- applications
+    "application's policy": (
+        {"applications": {"analyze": {"enabled": True, "settings": {"policy": "strict"}}}},
+        "applications.analyze.settings.policy names strict",
+        "settings.guardrail.policies",
+    ),
+    "application that hides a profile": (
+        {
+            "applications": {"articles": {"enabled": True}},
+            "settings": {"profiles": {"articles": {"model": "smollm2"}}},
+        },
+        "served at /articles",
+        "rename the profile",
+    ),
+    "backend without a model": (
+        {
+            "applications": {
+                "analyze": {"enabled": True, "stages": {"summary": {"backend": {"kind": "model", "source": "x"}}}}
+            }
+        },
+        "applications.analyze.stages.summary.backend asks the application model-x",
+        "smollm2",
+    ),
+    "application's own limit as an option": (
+        {
+            "applications": {
+                "analyze": {"enabled": True, "stages": {"summary": {"options": {"max_ongoing_requests": 3}}}}
+            }
+        },
+        "applications.analyze.stages.summary.options.max_ongoing_requests",
+        "use the key maxOngoingRequests",
+    ),
+    "more CPUs than there are for an application": (
+        {
+            "applications": {
+                "analyze": {
+                    "enabled": True,
+                    "stages": {"summary": {"options": {"ray_actor_options": {"num_cpus": 999}}}},
+                }
+            }
+        },
+        "CPUs in all",
+        "raise logicalCpus",
+    ),
     # --- volumes
     "volume of the chart's name": (group(volumes=[{"name": "tmp", "emptyDir": {}}]), "the name tmp", "choose another"),
     "mount of no volume": (group(volumeMounts=[{"name": "x", "mountPath": "/x"}]), "volumeMounts names x"),

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
+from app.config.applications import check_applications
 from app.config.chart.values import ChartValues, ModelValues
 from app.config.pipeline import PipelineSettings, PipelineShape, ServedModel
 from app.config.serve import ModelApplication, applications, logging_config
+from app.errors import ConfigError
 
 #: Ray resource of the nodes that mount the index; a replica that opens it asks for a little of it.
 INDEX_RESOURCE = "baton-index"
@@ -21,11 +23,15 @@ def serve_config(values: ChartValues) -> dict[str, Any]:
     shape = pipeline_shape(values)
     settings = PipelineSettings.parse(values.settings.model_dump(by_alias=True), "settings")
     settings.gateway(shape)
+    try:
+        check_applications(values.applications, settings, {model.name for model in models})
+    except ValueError as error:
+        raise ConfigError(str(error)) from None
     return {
         "proxy_location": "EveryNode",
         "http_options": {"host": "0.0.0.0", "port": 8000},  # noqa: S104 - a pod's network is its own
         "logging_config": logging_config(settings.logs),
-        "applications": applications(models, shape, settings, values.runtime_env),
+        "applications": applications(models, shape, settings, values.runtime_env, values.applications),
     }
 
 

@@ -7,6 +7,7 @@ from typing import Annotated, Any, Self
 
 from pydantic import Field, model_validator
 
+from app.config.applications import ApplicationsConfig
 from app.config.base import Config
 from app.config.chart.kinds import EnvName, EnvValue, Labels, Texts
 from app.config.chart.objects import (
@@ -126,6 +127,9 @@ class ChartValues(Config):
     """Models by name; none: the one of files/starter.yaml."""
     pipeline: ChartPipeline = ChartPipeline()
     """What shapes the pipeline."""
+    applications: ApplicationsConfig = ApplicationsConfig()
+    """Applications beside the pipeline, each at a path of its own: off unless `enabled`. Their `settings` change in
+    place."""
     runtime_env: RuntimeEnv = Field(default_factory=dict)
     """Ray's runtime_env of all applications, verbatim: a change restarts all of them."""
 

@@ -78,6 +78,34 @@ It is JSON inside YAML: every string is quoted, so no reader takes "no", "1e5" o
 {{- toJson $application -}}
 {{- end -}}
 
+{{/* Options of an application's deployment, with its number of replicas where they say none. */}}
+{{- define "baton.stepOptions" -}}
+{{- $options := deepCopy .options -}}
+{{- if not (or (hasKey $options "num_replicas") (hasKey $options "autoscaling_config")) -}}{{- $_ := set $options "num_replicas" .replicas -}}{{- end -}}
+{{- toJson $options -}}
+{{- end -}}
+
+{{/*
+(list name application values): an application beside the pipeline. Its ingress, which has its name, takes limits, keys
+and guardrail from the pipeline's settings.
+*/}}
+{{- define "baton.application" -}}
+{{- $name := index . 0 -}}{{- $application := index . 1 -}}{{- $values := index . 2 -}}
+{{- $live := merge (deepCopy $application.settings) (pick (deepCopy $values.settings) "limits" "auth" "guardrail") -}}
+{{- $args := dict -}}{{- $deployments := list -}}
+{{- range $step, $shape := $application.stages -}}
+{{- $_ := set $args $step (omit $shape "replicas" "options") -}}
+{{- $options := include "baton.stepOptions" $shape | fromJson -}}
+{{- if not (or ($options.ray_actor_options | default dict).num_gpus (hasKey $options "max_surge_percent")) -}}{{- $_ := set $options "max_surge_percent" 100 -}}{{- end -}}
+{{- $own := eq $step $name | ternary $live nil -}}
+{{- $deployments = append $deployments (include "baton.deployment" (list $step $options $own) | fromJson) -}}
+{{- end -}}
+{{- $found := dict "name" $name "import_path" (printf "app.main:build_%s" $name) "route_prefix" (printf "/%s" $name)
+  "args" $args "deployments" $deployments -}}
+{{- if $values.runtimeEnv -}}{{- $_ := set $found "runtime_env" $values.runtimeEnv -}}{{- end -}}
+{{- toJson $found -}}
+{{- end -}}
+
 {{- define "baton.serveConfig" -}}
 {{- $values := . -}}
 {{- $applications := list -}}
@@ -86,6 +114,9 @@ It is JSON inside YAML: every string is quoted, so no reader takes "no", "1e5" o
 {{- $applications = append $applications $application -}}
 {{- end -}}
 {{- $applications = append $applications (include "baton.pipelineApplication" $values | fromJson) -}}
+{{- range $name, $application := $values.applications -}}
+{{- if $application.enabled -}}{{- $applications = append $applications (include "baton.application" (list $name $application $values) | fromJson) -}}{{- end -}}
+{{- end -}}
 {{- dict "proxy_location" "EveryNode" "http_options" (dict "host" "0.0.0.0" "port" 8000)
   "logging_config" (dict "encoding" $values.settings.logs.encoding "log_level" $values.settings.logs.level "enable_access_log" false)
   "applications" $applications | toPrettyJson -}}

@@ -28,6 +28,22 @@
 {{- end -}}
 {{- end -}}
 
+{{/* Options of everything that has a deployment of its own beside the engines, by its place in the values, as JSON. */}}
+{{- define "baton.placed" -}}
+{{- $found := dict -}}
+{{- range $name, $stage := .pipeline.stages -}}
+{{- if eq ($stage.placement | default "deployment") "deployment" -}}{{- $_ := set $found (printf "pipeline.stages.%s" $name) $stage.options -}}{{- end -}}
+{{- end -}}
+{{- range $name, $application := .applications -}}
+{{- if $application.enabled -}}
+{{- range $step, $shape := $application.stages -}}
+{{- $_ := set $found (printf "applications.%s.stages.%s" $name $step) (include "baton.stepOptions" $shape | fromJson) -}}
+{{- end -}}
+{{- end -}}
+{{- end -}}
+{{- toJson $found -}}
+{{- end -}}
+
 {{- define "baton.check.capacity" -}}
 {{- $values := index . 1 -}}
 {{- $wanted := 0.0 -}}{{- $there := 0.0 -}}
@@ -41,10 +57,10 @@
 {{- $wanted = addf $wanted $gpus -}}
 {{- if $gpus -}}{{- $parts = append $parts (printf "models.%s %v" $name $gpus) -}}{{- end -}}
 {{- end -}}
-{{- range $name, $stage := $values.pipeline.stages -}}
-{{- $gpus := mulf (float64 (($stage.options.ray_actor_options | default dict).num_gpus | default 0)) (include "baton.replicas" $stage.options | float64) -}}
+{{- range $place, $options := include "baton.placed" $values | fromJson -}}
+{{- $gpus := mulf (float64 (($options.ray_actor_options | default dict).num_gpus | default 0)) (include "baton.replicas" $options | float64) -}}
 {{- $wanted = addf $wanted $gpus -}}
-{{- if $gpus -}}{{- $parts = append $parts (printf "pipeline.stages.%s %v" $name $gpus) -}}{{- end -}}
+{{- if $gpus -}}{{- $parts = append $parts (printf "%s %v" $place $gpus) -}}{{- end -}}
 {{- end -}}
 {{- if gt $wanted $there }}
 - Serve may start replicas with {{ $wanted }} GPUs in all ({{ join ", " $parts }}), and the workerGroups have {{ $there }} at most{{ if not $values.autoscaling.enabled }} (autoscaling is off, so `replicas` counts){{ end }}: lower max_replicas, or raise the groups' pods.
@@ -104,11 +120,9 @@
 {{- $there = addf $there (mulf (include "baton.cpus" . | float64) (include "baton.pods" (list $values .) | float64)) -}}
 {{- end -}}
 {{- $wanted := 0.0 -}}
-{{- range $name, $stage := .pipeline.stages -}}
-{{- if eq ($stage.placement | default "deployment") "deployment" -}}
-{{- $cpus := ($stage.options.ray_actor_options | default dict).num_cpus -}}
-{{- $wanted = addf $wanted (mulf (float64 (kindIs "invalid" $cpus | ternary 1 $cpus)) (include "baton.replicas" $stage.options | float64)) -}}
-{{- end -}}
+{{- range $place, $options := include "baton.placed" . | fromJson -}}
+{{- $cpus := ($options.ray_actor_options | default dict).num_cpus -}}
+{{- $wanted = addf $wanted (mulf (float64 (kindIs "invalid" $cpus | ternary 1 $cpus)) (include "baton.replicas" $options | float64)) -}}
 {{- end -}}
 {{- range $name, $model := .models -}}
 {{- $cpus := 1.0 -}}
@@ -129,8 +143,8 @@
 {{- range prepend .workerGroups .head -}}{{- range $name, $amount := .rayResources -}}
 {{- $_ := set $offered $name (maxf (float64 $amount) (get $offered $name | default 0 | float64)) -}}
 {{- end -}}{{- end -}}
-{{- range $name, $stage := .pipeline.stages -}}
-{{- include "baton.check.offered" (list $offered (printf "pipeline.stages.%s.options.ray_actor_options.resources" $name) ($stage.options.ray_actor_options | default dict).resources) -}}
+{{- range $place, $options := include "baton.placed" . | fromJson -}}
+{{- include "baton.check.offered" (list $offered (printf "%s.options.ray_actor_options.resources" $place) ($options.ray_actor_options | default dict).resources) -}}
 {{- end -}}
 {{- range $name, $model := .models -}}
 {{- include "baton.check.offered" (list $offered (printf "models.%s.options.ray_actor_options.resources" $name) ($model.options.ray_actor_options | default dict).resources) -}}

@@ -76,6 +76,11 @@ tenth of a second, and ten templates want them.
 {{- range $name, $stage := $values.pipeline.stages -}}
 {{- $_ := set $stage "options" (include "baton.options" (list $stage.options $defaults.autoscaling false) | fromJson) -}}
 {{- end -}}
+{{- range $values.applications -}}
+{{- range .stages -}}
+{{- $_ := set . "options" (include "baton.options" (list .options $defaults.autoscaling false) | fromJson) -}}
+{{- end -}}
+{{- end -}}
 {{- $groups := list -}}
 {{- range $values.workerGroups -}}
 {{- $groups = append $groups (include "baton.filled" (list $defaults.workerGroup .) | fromJson) -}}
@@ -115,6 +120,15 @@ tenth of a second, and ten templates want them.
 {{- define "baton.hubModels" -}}
 {{- $found := .modelCache.preload.enabled | ternary .modelCache.preload.models list -}}
 {{- range .models -}}{{- $found = append $found (include "baton.hubSource" .) -}}{{- end -}}
+{{- range .applications -}}
+{{- if .enabled -}}
+{{- range .stages -}}
+{{- $source := .tokenizer | default (eq (.backend | default dict).kind "transformers" | ternary (.backend | default dict).source "") -}}
+{{- $local := or .localFilesOnly (.backend | default dict).localFilesOnly (hasPrefix "/" $source) -}}
+{{- if not $local -}}{{- $found = append $found $source -}}{{- end -}}
+{{- end -}}
+{{- end -}}
+{{- end -}}
 {{- $embedder := .pipeline.embedder -}}
 {{- if not (or (ne $embedder.kind "huggingface") $embedder.localFilesOnly (hasPrefix "/" $embedder.source)) -}}
 {{- $found = append $found $embedder.source -}}

@@ -1,0 +1,133 @@
+"""The ingress of an application: what every one of them has, and the two that Baton ships."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from typing import Any, ClassVar, Generic, TypeVar
+
+from fastapi import APIRouter, FastAPI
+from ray import serve
+
+from app.admission import Admission
+from app.api.application import Surroundings
+from app.api.applications.application import Application, build_application
+from app.api.context import Observed
+from app.apps.guarding import Guard
+from app.config.applications import IngressSettings, IngressShape
+from app.config.base import Config
+from app.config.gateway import LimitsConfig
+from app.config.guardrail import GuardrailConfig
+from app.deployments.application_steps import RemoteStep, bind, bind_steps
+from app.deployments.live_settings import ClusterKept, LiveSettings, lasting
+from app.deployments.runner import GuardrailRunner, settle
+from app.errors import ConfigError, StageUnavailable
+from app.handles import LocalCall
+from app.keys.ring import Keys
+from app.metrics import Metrics, RayMetrics
+from app.stages.guardrail import Guardrail
+
+Live = TypeVar("Live", bound=IngressSettings)
+
+_GUARDRAIL_THREADS = 2
+
+
+class Ingress(ABC, Generic[Live]):
+    """Serves one application's API, with keys, limits, guardrail and live settings as the gateway has them.
+
+    A subclass names itself and its settings, and says what does the work and which routes lead there. ``handles`` are
+    the deployments of its steps by name.
+    """
+
+    name: ClassVar[str]
+    """The application, its ingress's deployment and its path."""
+    live: ClassVar[type[IngressSettings]]
+    """What its ``user_config`` is read with."""
+
+    async def __init__(self, shape: dict[str, Any], handles: dict[str, Any]) -> None:  # type: ignore[misc]
+        own = IngressShape.parse(shape, f"stages.{self.name}")
+        self._metrics: Metrics = RayMetrics()
+        self._live = LiveSettings(self.name, self._take, self._metrics, _lasting)
+        self._keys = Keys(self._metrics, ClusterKept("keys"))
+        self._settings: Live | None = None
+        self._runner = GuardrailRunner(Guardrail(GuardrailConfig()), _GUARDRAIL_THREADS)
+        await self._runner.start()
+        self._admission = Admission(self.name, own.max_ongoing_requests, own.max_queued_requests, self._metrics)
+        self._steps = {name: RemoteStep(name, handle, self._metrics) for name, handle in handles.items()}
+
+    @abstractmethod
+    def service(self, steps: Mapping[str, Any], guard: Guard) -> Any:
+        """Return what the routes call; ``steps`` are steps of a composition (``app/apps/composition.py``)."""
+
+    @abstractmethod
+    def router(self) -> APIRouter:
+        """Return the routes, with whole paths."""
+
+    def settings(self) -> Live:
+        """Return the settings in force."""
+        if self._settings is None:
+            raise StageUnavailable("The application has no settings yet; try again shortly.", self.name, None, 1)
+        return self._settings
+
+    async def __serve_build_asgi_app__(self) -> FastAPI:
+        admission = Admission("guardrail", _GUARDRAIL_THREADS, -1, self._metrics)
+        guard = Guard(LocalCall("guardrail", self._runner, admission), self._metrics, self._policy)
+        service = self.service(self._steps, guard)
+        application = Application(self.name, service, self._limits, self._admission, self._metrics)
+        return build_application(
+            application, self.router(), Surroundings(self._observe, keys=self._keys, behind_proxy=True)
+        )
+
+    def _policy(self) -> str:
+        return self.settings().policy
+
+    def _limits(self) -> LimitsConfig:
+        return self.settings().limits
+
+    def _observe(self, seen: Observed) -> None:
+        where = {"route": seen.route, "outcome": seen.outcome, "profile": seen.profile, "variant": seen.variant}
+        self._metrics.add("baton_requests_total", **where, status=str(seen.status), priority=seen.priority)
+        self._metrics.add("baton_request_milliseconds", seen.seconds * 1000, **where)
+
+    async def reconfigure(self, user_config: Any) -> None:
+        """Take new settings; refused ones leave the old in force.
+
+        Raises :class:`ConfigError`, which stops the replica, where there are no old ones.
+        """
+        if await self._live.reconfigure(user_config):
+            settle()
+
+    async def _take(self, user_config: Any) -> None:
+        settings: Any = self.live.parse(user_config, f"applications.{self.name}.settings")
+        keys = await self._keys.load(settings.auth)
+        if settings.policy not in settings.guardrail.names():
+            raise ConfigError(
+                f"applications.{self.name}.settings.policy names {settings.policy!r}, which guardrail.policies lacks",
+                self.name,
+            )
+        await self._runner.configure(settings.guardrail)
+        self._keys.use(keys)
+        self._settings = settings
+
+    def check_health(self) -> None:
+        """Raise when the application cannot serve, so that Serve replaces the replica."""
+        self.settings()
+
+
+def build_ingress(ingress: type[Ingress[Any]], stages: Config, steps: Mapping[str, Any] | None = None) -> Any:
+    """Return an application: its ingress, handed the deployments of all other ``stages``.
+
+    ``steps`` are those deployments, bound, where they are not Baton's own steps.
+    """
+    shapes = {name: getattr(stages, name) for name in type(stages).model_fields}
+    own = shapes.pop(ingress.name)
+    # The ingress sheds by itself, in OpenAI's shape, with Retry-After: Serve's own limit must not bite first.
+    room = 4 * (own.max_ongoing_requests + max(0, own.max_queued_requests))
+    open_wide = own.model_copy(update={"max_ongoing_requests": room, "max_queued_requests": -1})
+    app = serve.ingress()(ingress)
+    handed = bind_steps(shapes) if steps is None else dict(steps)
+    return bind(app, ingress.name, open_wide, own.model_dump(mode="json"), handed)
+
+
+def _lasting(settings: Any) -> Any:
+    return {**settings, "guardrail": lasting(settings.get("guardrail", {}))}

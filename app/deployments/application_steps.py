@@ -1,0 +1,106 @@
+"""The steps of the applications as Serve deployments, and the way to them from an ingress."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from ray import serve
+
+from app.apps.backends.build import build_backend
+from app.config.applications import (
+    DeploymentShape,
+    EntitiesShape,
+    PreprocessShape,
+    SentimentShape,
+    SummaryShape,
+    TaskShape,
+)
+from app.deployments.known_errors import quieten
+from app.deployments.runner import settle
+from app.handles import RemoteCall
+from app.metrics import Metrics, RayMetrics
+from app.remote_engine import RemoteEngine
+from app.stages.generator import Generator
+
+#: Step → the model that its shape is read with.
+SHAPES: Mapping[str, type[DeploymentShape]] = {
+    "preprocess": PreprocessShape,
+    "sentiment": SentimentShape,
+    "summary": SummaryShape,
+    "entities": EntitiesShape,
+}
+
+
+class StepDeployment:
+    """One step: loads its backend, and gathers requests that arrive together into batches (Serve's own batching)."""
+
+    async def __init__(self, name: str, shape: dict[str, Any]) -> None:  # type: ignore[misc]  # Serve awaits it
+        quieten()
+        parsed = SHAPES[name].parse(shape, f"stages.{name}")
+        self._metrics = RayMetrics()
+        self._backend = build_backend(name, parsed, self._engine)
+        self._answer = self._one
+        if isinstance(parsed, TaskShape) and self._backend.batched and parsed.max_batch_size > 1:
+            self._answer = serve.batch(
+                max_batch_size=parsed.max_batch_size,
+                batch_wait_timeout_s=parsed.batch_wait_seconds,
+                max_concurrent_batches=parsed.threads,
+            )(self._batch)
+        await self._backend.start()
+        settle()
+
+    def _engine(self, application: str, model: str) -> Generator:
+        def find() -> Any:
+            return serve.get_deployment_handle("generator", application, _check_exists=False)
+
+        return Generator({model: RemoteEngine("generator", find, self._metrics)})
+
+    async def _batch(self, requests: list[Any]) -> list[Any]:
+        return list(await self._backend.answer(requests))
+
+    async def _one(self, request: Any) -> Any:
+        return (await self._backend.answer([request]))[0]
+
+    async def run(self, request: Any) -> Any:
+        """Run the step on one request."""
+        return await self._answer(request)
+
+
+class RemoteStep:
+    """A step in a deployment of its own, as a step of a composition. Cancelling it cancels the call."""
+
+    def __init__(self, stage: str, handle: Any, metrics: Metrics) -> None:
+        handle._init(_prefer_local_routing=True)
+        self.stage = stage
+        self._metrics = metrics
+        self._call = RemoteCall(stage, handle, metrics)
+
+    async def __call__(self, value: Any, deadline: float, /) -> Any:
+        """Call the deployment. Raises errors of ``app.errors``."""
+        began = time.monotonic()
+        pending = self._call.submit(value)
+        try:
+            return await pending.result(deadline)
+        finally:
+            pending.cancel()
+            self._metrics.add("baton_stage_milliseconds", (time.monotonic() - began) * 1000, stage=self.stage)
+
+
+def bind_steps(stages: Mapping[str, DeploymentShape]) -> dict[str, Any]:
+    """Return the deployments of an application's steps, bound: step → what becomes its handle."""
+    return {name: bind(StepDeployment, name, shape, name, _plain(shape)) for name, shape in stages.items()}
+
+
+def bind(cls: Callable[..., Any], name: str, shape: DeploymentShape, *arguments: Any) -> Any:
+    """Return a deployment with the limits and options of ``shape``, bound to its arguments."""
+    options = dict(shape.options)
+    if not options.keys() & {"num_replicas", "autoscaling_config"}:
+        options["num_replicas"] = shape.replicas
+    limits = {"max_ongoing_requests": shape.max_ongoing_requests, "max_queued_requests": shape.max_queued_requests}
+    return serve.deployment(cls).options(name=name, **{**limits, **options}).bind(*arguments)
+
+
+def _plain(shape: DeploymentShape) -> dict[str, Any]:
+    return shape.model_dump(mode="json")
