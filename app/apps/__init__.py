@@ -1,0 +1,1 @@
+"""Applications beside the pipeline, built from the same stages."""
