@@ -1,4 +1,4 @@
-"""The import paths of Baton's Serve applications: ``app.main:build_pipeline`` and ``app.main:build_model``.
+"""The import paths of Baton's Serve applications: ``app.main:build_pipeline``, ``app.main:build_model`` and more.
 
 Ray hands a builder its raw ``args`` when annotations are postponed, so this module does not postpone them, and each
 builder validates what it gets: a wrong value ends in ``DEPLOY_FAILED`` with a sentence that names the key.
@@ -71,6 +71,31 @@ def build_model(args: dict[str, Any]) -> Application:
         LLMConfig(**args), override_serve_options={"name": "generator"}, deployment_cls=GeneratorServer
     )
     return application
+
+
+def build_engine_loop(args: dict[str, Any]) -> Application:
+    """Build the own engine loop from :class:`app.config.engine_loop.EngineLoopShape` as ``args``.
+
+    Deployments: ``engine_loop`` and, where prompts may be tensors, ``splicer``.
+    """
+    from app.config.engine_loop import EngineLoopShape
+    from app.deployments.engine_loop import EngineLoopServer, SplicerServer
+
+    shape = EngineLoopShape.parse(args, "args")
+    plain = shape.model_dump(mode="json")
+    splicer = (
+        serve.deployment(SplicerServer)
+        .options(name="splicer", max_ongoing_requests=shape.most_requests, **shape.embeddings.options)
+        .bind(plain)
+        if shape.embeddings.enabled
+        else None
+    )
+    return (
+        serve.deployment(serve.ingress()(EngineLoopServer))
+        # The loop sheds by itself, in OpenAI's shape, with Retry-After: Serve's own limit must not bite first.
+        .options(name="engine_loop", max_ongoing_requests=4 * shape.most_requests, user_config={})
+        .bind(plain, splicer)
+    )
 
 
 def _needs_no_placement(args: dict[str, Any]) -> bool:

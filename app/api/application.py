@@ -72,6 +72,7 @@ def build_api(
         responses={"default": {"model": ErrorReply, "description": "Refused or failed."}},
     )
     app.state.gateway = Gateway(port, settings)
+    app.state.limits = lambda: settings().limits
     install_error_handlers(app)
     app.add_middleware(BodyLimitMiddleware, limits=lambda: settings().limits)
     if keys is not None:

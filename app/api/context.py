@@ -99,8 +99,9 @@ def gateway(request: Request) -> Gateway:
 
 
 def limits_of(request: Request) -> LimitsConfig:
-    """Return the limits in force."""
-    return gateway(request).settings().limits
+    """Return the limits in force; every application that answers over HTTP has some."""
+    found: LimitsConfig = request.app.state.limits()
+    return found
 
 
 def facts_of(scope: Scope) -> Facts:

@@ -5,8 +5,9 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Sequence
+from typing import Any
 
-from app.apps.engine_loop.contract import LoopRequest, StepOutput
+from app.apps.engine_loop.contract import LoopRequest, StepEngine, StepOutput
 from app.errors import InvalidRequest
 
 _WORDS = ("Baton", " answers", " step", " by", " step", ".")
@@ -90,3 +91,29 @@ class FakeStepEngine:
 
     def _note_thread(self) -> None:
         self.threads.add(threading.current_thread().name)
+
+
+def build_fake_engine_loop(args: dict[str, Any]) -> Any:
+    """Build the engine loop's application around a :class:`FakeStepEngine`. Import path for Serve.
+
+    ``args`` are those of the application and, under ``fake``, those of the engine.
+    """
+    from ray import serve
+
+    from app.config.engine_loop import EngineLoopShape
+    from app.deployments.engine_loop import EngineLoopServer
+
+    engine = args.pop("fake", {})
+    shape = EngineLoopShape.parse(args, "args")
+
+    class FakeEngineLoop(EngineLoopServer):
+        """The application with another engine."""
+
+        def _engine(self) -> StepEngine:
+            return FakeStepEngine(**engine)
+
+    return (
+        serve.deployment(serve.ingress()(FakeEngineLoop))
+        .options(name="engine_loop", max_ongoing_requests=4 * shape.most_requests, user_config={})
+        .bind(shape.model_dump(mode="json"))
+    )
