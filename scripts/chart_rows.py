@@ -33,6 +33,7 @@ GROUPS: dict[str, tuple[str, ...]] = {
     "Restarts one application: a model, or the pipeline; the other ones serve on": (
         "models",
         "pipeline",
+        "engine_loop",
         "runtime_env",
     ),
     "Replaces the Ray cluster: a second one starts beside the old one and takes over (`upgrade`)": (

@@ -49,7 +49,8 @@ class Site:
 
     def deploy(self, whole):
         self.cluster._put(whole)
-        self.cluster.settle(lambda text: None)
+        time.sleep(1)  # Serve takes a moment to begin with it
+        self.cluster.wait_until_running(lambda text: None, threading.Event(), only="engine-loop")
         Baton.wait_for(lambda: self.http.get(f"{BASE}/stats").is_success, 60, "an answer")
 
     def ask(self, **body):

@@ -105,6 +105,12 @@ CHANGES: dict[str, Any] = {
     "models.*.contextTokens": 4096,
     "models.*.tools": True,
     "models.*.description": "Another description.",
+    "engineLoop.enabled": True,
+    "engineLoop.settings": {"sampling": {"temperature": 0}},
+    "engineLoop.shape": {"engine": {"max_num_seqs": 16}},
+    "engineLoop.env": {"VLLM_LOGGING_LEVEL": "WARNING"},
+    "engineLoop.options": {"num_replicas": 2},
+    "engineLoop.routePrefix": "/loop",
     "runtimeEnv": {"env_vars": {"A": "b"}},
     "image.repository": "registry.example.org/baton",
     "image.tag": "next",
@@ -230,6 +236,8 @@ _STEPS = {
         "incremental": {"gatewayClassName": "traefik"},
     }
 }
+_SHAPE = {"shape": {"model": "smollm2", "source": "/opt/baton/models/smollm2", "embeddings": {"enabled": True}}}
+_LOOP = {"engineLoop": {"enabled": True, **_SHAPE}}
 _VARIANTS = {"settings": {"routing": {"default": {"variants": {"old": {"weight": 1}, "new": {"weight": 0}}}}}}
 
 #: Key of the table → what the release has already.
@@ -243,6 +251,8 @@ GIVEN: dict[str, dict[str, Any]] = {
     "pipeline.store.storageOptions": {"pipeline": {"store": {"uri": "s3://bucket/index"}}},
     "models.*.options.num_replicas": _FIXED,
     "models.* (removed)": _SECOND,
+    "engineLoop.enabled": {"engineLoop": _SHAPE},
+    **dict.fromkeys((f"engineLoop.{key}" for key in ("settings", "shape", "env", "options", "routePrefix")), _LOOP),
     "workerGroups[].minReplicas": {"workerGroups": [{**_GROUP, "replicas": 2}]},
     "workerGroups[].gpuResource": _GPU,
     "workerGroups[].accelerator": _GPU,

@@ -28,6 +28,7 @@ IN_PLACE = "in place"
 STAGE = "restarts the stage"
 PIPELINE = "restarts the pipeline"
 MODEL = "restarts the model"
+APPLICATION = "restarts the application"
 STARTS = "starts an application"
 ENDS = "ends an application"
 CLUSTER = "replaces the cluster"
@@ -37,7 +38,7 @@ JOBS = "runs Jobs"
 ANEW = "begins anew"
 NOTHING = "nothing"
 
-WORDS = (IN_PLACE, STAGE, PIPELINE, MODEL, STARTS, ENDS, CLUSTER, WAITS, BESIDE, JOBS, ANEW, NOTHING)
+WORDS = (IN_PLACE, STAGE, PIPELINE, MODEL, APPLICATION, STARTS, ENDS, CLUSTER, WAITS, BESIDE, JOBS, ANEW, NOTHING)
 
 
 def effects(before: Objects, after: Objects) -> set[str]:
@@ -120,12 +121,16 @@ def _of_serve(before: dict[str, Any], after: dict[str, Any]) -> set[str]:
     found |= {STARTS} if new.keys() - old.keys() else set()
     found |= {ENDS} if old.keys() - new.keys() else set()
     for name in old.keys() & new.keys():
-        of_pipeline = name == "pipeline"
+        whole, part = (PIPELINE, STAGE) if name == "pipeline" else _words_of(name)
         if get_app_code_version(old[name]) != get_app_code_version(new[name]):
-            found.add(PIPELINE if of_pipeline else MODEL)
+            found.add(whole)
         elif _restarts_replicas(old[name], new[name]):
-            found.add(STAGE if of_pipeline else MODEL)
+            found.add(part)
     return found
+
+
+def _words_of(name: str) -> tuple[str, str]:
+    return (MODEL, MODEL) if name.startswith("model-") else (APPLICATION, APPLICATION)
 
 
 def _applications(config: dict[str, Any]) -> dict[str, ServeApplicationSchema]:

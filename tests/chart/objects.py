@@ -10,6 +10,7 @@ from typing import Any
 
 import yaml
 
+from app.config.engine_loop import EngineLoopSettings, EngineLoopShape
 from app.config.pipeline import PipelineSettings, PipelineShape
 
 
@@ -76,4 +77,8 @@ def normal(config: dict[str, Any]) -> dict[str, Any]:
                     live = deployment["user_config"]
                 else:
                     deployment["user_config"] = live[deployment["name"]]
+        elif found["name"] == "engine-loop":
+            found["args"] = EngineLoopShape.parse(found["args"], "args").model_dump(mode="json")
+            loop = found["deployments"][0]
+            loop["user_config"] = EngineLoopSettings.parse(loop["user_config"], "user_config").model_dump(mode="json")
     return config

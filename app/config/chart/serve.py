@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from app.config.chart.engine_loop import engine_loop_applications
 from app.config.chart.values import ChartValues, ModelValues
 from app.config.pipeline import PipelineSettings, PipelineShape, ServedModel
 from app.config.serve import ModelApplication, applications, logging_config
@@ -21,11 +22,12 @@ def serve_config(values: ChartValues) -> dict[str, Any]:
     shape = pipeline_shape(values)
     settings = PipelineSettings.parse(values.settings.model_dump(by_alias=True), "settings")
     settings.gateway(shape)
+    loops = engine_loop_applications(values.engine_loop, settings, values.runtime_env)
     return {
         "proxy_location": "EveryNode",
         "http_options": {"host": "0.0.0.0", "port": 8000},  # noqa: S104 - a pod's network is its own
         "logging_config": logging_config(settings.logs),
-        "applications": applications(models, shape, settings, values.runtime_env),
+        "applications": applications(models, shape, settings, values.runtime_env) + loops,
     }
 
 

@@ -8,6 +8,7 @@ from typing import Annotated, Any, Self
 from pydantic import Field, model_validator
 
 from app.config.base import Config
+from app.config.chart.engine_loop import EngineLoopValues
 from app.config.chart.kinds import EnvName, EnvValue, Labels, Texts
 from app.config.chart.objects import (
     AuthValues,
@@ -126,6 +127,8 @@ class ChartValues(Config):
     """Models by name; none: the one of files/starter.yaml."""
     pipeline: ChartPipeline = ChartPipeline()
     """What shapes the pipeline."""
+    engine_loop: EngineLoopValues = EngineLoopValues()
+    """An own engine loop beside the pipeline."""
     runtime_env: RuntimeEnv = Field(default_factory=dict)
     """Ray's runtime_env of all applications, verbatim: a change restarts all of them."""
 

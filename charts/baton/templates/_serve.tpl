@@ -86,6 +86,9 @@ It is JSON inside YAML: every string is quoted, so no reader takes "no", "1e5" o
 {{- $applications = append $applications $application -}}
 {{- end -}}
 {{- $applications = append $applications (include "baton.pipelineApplication" $values | fromJson) -}}
+{{- if $values.engineLoop.enabled -}}
+{{- $applications = append $applications (include "baton.engineLoopApplication" $values | fromJson) -}}
+{{- end -}}
 {{- dict "proxy_location" "EveryNode" "http_options" (dict "host" "0.0.0.0" "port" 8000)
   "logging_config" (dict "encoding" $values.settings.logs.encoding "log_level" $values.settings.logs.level "enable_access_log" false)
   "applications" $applications | toPrettyJson -}}
