@@ -1,6 +1,8 @@
 """The own engine loop over the real model and vLLM: one small Serve, as config/engine-loop.yaml describes it."""
 
 import json
+import re
+import subprocess
 import threading
 import time
 
@@ -182,6 +184,31 @@ def test_faulty_requests_get_a_sentence_in_openai_s_shape(site, body, param):
     error = reply.json()["error"]
     assert error["type"] == "invalid_request_error"
     assert error["param"] == param
+
+
+SHOWN = "".join((ROOT / name).read_text("utf-8") for name in ("README.md", "docs/engine-loop.md"))
+
+
+COMMANDS = [found for found in re.findall(r"^```(?:sh|shell)\n(.*?)^```", SHOWN, re.M | re.S) if "engine-loop" in found]
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_commands_that_are_shown_do_what_they_say(site, command):
+    here = command.replace("http://127.0.0.1:8001/engine-loop", BASE)
+    done = subprocess.run(here, shell=True, cwd=ROOT, capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stderr
+    assert '"text"' in done.stdout
+    assert '"error"' not in done.stdout
+
+
+def test_the_hook_that_is_shown_counts():
+    (program,) = re.findall(r"^```python\n(.*?)^```", SHOWN.partition("## Hooks")[2], re.M | re.S)
+    names = {}
+    exec(program, names)
+    hook = names["Longest"]()
+    hook.before_step(3)
+    hook.before_step(2)
+    assert hook.report() == {"running": 3}
 
 
 def test_the_matrix_is_the_model_s_own(models):

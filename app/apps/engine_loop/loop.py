@@ -66,6 +66,14 @@ class EngineLoop:
         self._thread.start()
         await made
 
+    def check_room(self) -> None:
+        """Raise :class:`app.errors.Overloaded` when all places are taken, and what the engine died of when it did."""
+        if self._ended is not None:
+            raise self._ended
+        if len(self._streams) >= self._most:
+            self._metrics.add("baton_sheds_total", stage=STAGE, priority="")
+            raise overloaded(STAGE)
+
     async def generate(self, request: LoopRequest) -> AsyncGenerator[StepOutput, None]:
         """Yield what steps add to the answer; what came in the meantime comes as one piece.
 
@@ -73,11 +81,7 @@ class EngineLoop:
         Raises :class:`app.errors.Overloaded`, :class:`app.errors.InvalidRequest` and, where the engine died,
         :class:`app.errors.ReplicaLost`.
         """
-        if self._ended is not None:
-            raise self._ended
-        if len(self._streams) >= self._most:
-            self._metrics.add("baton_sheds_total", stage=STAGE, priority="")
-            raise overloaded(STAGE)
+        self.check_room()
         stream = self._streams[request.id] = _Stream()
         self._note_ongoing()
         self._order("add", request)

@@ -117,6 +117,7 @@ class LoopService:
 
         Raises :class:`app.errors.GuardrailBlocked` for the request; a blocked answer ends with ``content_filter``.
         """
+        self._loop.check_room()  # refused later, a request has paid for guardrail and assembly already
         job = await self._judged(job)
         prompt: LoopPrompt = (
             await self._stages["assembler"]
