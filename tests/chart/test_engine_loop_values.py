@@ -12,6 +12,10 @@ from tests.chart.objects import normal, serve
 SHAPE = {"model": "smollm2", "source": "/opt/baton/models/smollm2"}
 LOOPS = {
     "plain": {"shape": SHAPE},
+    "scaled": {
+        "shape": {**SHAPE, "embeddings": {"enabled": True, "options": {"autoscaling_config": {"max_replicas": 3}}}},
+        "options": {"autoscaling_config": {"min_replicas": 1, "max_replicas": 2, "target_ongoing_requests": 40}},
+    },
     "all": {
         "shape": {
             **SHAPE,
@@ -64,6 +68,10 @@ def test_limits_guardrail_and_keys_are_those_of_the_installation(chart):
         ({"shape": {**SHAPE, "modle": 1}}, "modle"),
         ({"shape": SHAPE, "settings": {"policy": "strict"}}, "policy names strict"),
         ({"shape": SHAPE, "routePrefix": "loop"}, "routePrefix"),
+        (
+            {"shape": SHAPE, "options": {"autoscaling_config": {"target_ongoing_requests": 4000}}},
+            "engineLoop.options: a replica takes 384 requests",
+        ),
     ],
 )
 def test_wrong_values_are_refused_with_the_key(chart, loop, said):

@@ -89,7 +89,7 @@ tenth of a second, and ten templates want them.
 {{- $_ := set $values.settings "profiles" (dict $values.settings.defaultProfile $profile) -}}
 {{- end -}}
 {{- $_ := set $values "environment" $defaults.environment -}}
-{{- $_ := set $values "engineLoopShape" $defaults.engineLoopShape -}}
+{{- $_ := include "baton.engineLoopCompleted" (list $values.engineLoop $defaults) -}}
 {{- toJson $values -}}
 {{- end -}}
 
