@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from app.apps.engine_loop.splicing import Part, Splicer, cut
@@ -16,6 +16,7 @@ def splicer(**bounds):
     return Splicer(MATRIX, "bfloat16", **({"most_parts": 4, "most_bytes": 1 << 20} | bounds))
 
 
+@settings(max_examples=25)
 @given(st.lists(st.lists(st.tuples(TOKENS, st.booleans()), max_size=6), min_size=1, max_size=8))
 def test_the_tensor_is_the_lookup_of_the_whole(prompts):
     splicing = splicer()
