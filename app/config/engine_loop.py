@@ -98,6 +98,8 @@ class EngineLoopShape(Config):
     """A step that takes longer counts as hung: the health check fails, and Serve starts the replica anew."""
     threads: Annotated[int, Field(ge=1, le=256)] = 4
     """Threads that judge and assemble."""
+    hooks: tuple[Annotated[str, Field(pattern=r"^[A-Za-z_][\w.]*:[A-Za-z_]\w*$")], ...] = ()
+    """Your own hooks as import paths `module:Class`, made without arguments and called in this order."""
     cache: ResponseCacheConfig = ResponseCacheConfig()
     """The response cache."""
     embeddings: EmbeddingPromptsConfig = EmbeddingPromptsConfig()

@@ -12,7 +12,7 @@ from app.admission import Admission
 from app.api.context import Observed
 from app.apps.engine_loop.api import Surroundings, build_loop_api
 from app.apps.engine_loop.contract import STAGE, StepEngine
-from app.apps.engine_loop.hooks import Hook, StepMeter
+from app.apps.engine_loop.hooks import Hook, StepMeter, load_hooks
 from app.apps.engine_loop.loop import EngineLoop
 from app.apps.engine_loop.prompts import LoopAssembler
 from app.apps.engine_loop.response_cache import ResponseCache
@@ -54,7 +54,8 @@ class EngineLoopServer:
         await self._guardrail.start()
         await self._assembler.start()
         caching = shape_of.cache.enabled
-        hooks: list[Hook] = [StepMeter(), *([ResponseCache(shape_of.cache)] if caching else [])]
+        hooks: list[Hook] = [StepMeter(), *load_hooks(shape_of.hooks)]
+        hooks += [ResponseCache(shape_of.cache)] if caching else []
         self._loop = EngineLoop(self._engine, hooks, shape_of.most_requests, self._metrics, shape_of.max_step_seconds)
         await self._loop.start()
         self._service = LoopService(

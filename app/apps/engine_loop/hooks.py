@@ -6,11 +6,13 @@ for it. A hook that raises is dropped, and the loop goes on without it.
 
 from __future__ import annotations
 
+import importlib
 import time
 from collections.abc import Sequence
 from typing import Protocol
 
-from app.apps.engine_loop.contract import Answer, LoopRequest, StepOutput
+from app.apps.engine_loop.contract import STAGE, Answer, LoopRequest, StepOutput
+from app.errors import ConfigError, bounded
 
 
 class Hook(Protocol):
@@ -60,6 +62,24 @@ class NoHook:
     def report(self) -> dict[str, float]:
         """Return no numbers."""
         return {}
+
+
+def load_hooks(paths: Sequence[str]) -> list[Hook]:
+    """Return the hooks of the import paths ``module:Class``, made without arguments.
+
+    Raises :class:`app.errors.ConfigError` naming the one that cannot be made.
+    """
+    return [_load(path) for path in paths]
+
+
+def _load(path: str) -> Hook:
+    module, _, name = path.partition(":")
+    try:
+        found: Hook = getattr(importlib.import_module(module), name)()
+    except Exception as error:  # whatever an import may raise
+        reason = bounded(f"{type(error).__name__}: {error}", 200)
+        raise ConfigError(f"hooks: {bounded(path)} cannot be made ({reason})", STAGE) from error
+    return found
 
 
 class StepMeter(NoHook):

@@ -6,9 +6,9 @@ import threading
 import pytest
 
 from app.apps.engine_loop.contract import Answer, LoopRequest
-from app.apps.engine_loop.hooks import NoHook, StepMeter
+from app.apps.engine_loop.hooks import NoHook, StepMeter, load_hooks
 from app.apps.engine_loop.loop import EngineLoop
-from app.errors import InvalidRequest, Overloaded, ReplicaLost, StageUnavailable
+from app.errors import ConfigError, InvalidRequest, Overloaded, ReplicaLost, StageUnavailable
 from app.metrics import MemoryMetrics
 from app.testing.step_engine import FakeStepEngine
 
@@ -250,6 +250,14 @@ async def test_a_hook_s_answer_goes_out_and_the_engine_sees_nothing():
         (piece,) = [piece async for piece in site.loop.generate(request())]
         assert (piece.text, piece.finish_reason, piece.cached) == ("at once", "stop", True)
     assert site.engine.seen == []
+
+
+def test_hooks_are_found_by_their_import_path():
+    (found,) = load_hooks(["app.apps.engine_loop.hooks:StepMeter"])
+    assert found.name == "steps"
+    for path in ("nobody.here:Hook", "app.apps.engine_loop.hooks:Nobody", "app.apps.engine_loop.hooks:Hook"):
+        with pytest.raises(ConfigError, match=path.partition(":")[0]):
+            load_hooks([path])
 
 
 @pytest.mark.parametrize("method", ["on_add", "before_step", "after_step", "on_end"])

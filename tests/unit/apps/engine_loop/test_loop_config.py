@@ -40,6 +40,7 @@ def test_what_is_configured_goes_before_them():
         ({"engine": {"enable_prompt_embeds": True}}, "use embeddings.enabled"),
         ({"maxWaiting": -1}, "maxWaiting"),
         ({"sourc": "x"}, "sourc"),
+        ({"hooks": ["no colon"]}, "hooks"),
         ({"cache": {"enabled": True, "maxAnswers": 0}}, "maxAnswers"),
     ],
 )
