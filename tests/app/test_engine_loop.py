@@ -103,7 +103,7 @@ def test_a_long_tensor_is_copied_twice_and_never_by_its_reader(site):
     assert handoff["copies"] == {"splicer": 1, "object_store": 1, "engine_loop": 0, "engine": 0}
     after = site.stats()["embeddings"]
     assert after["tensors"] == before["tensors"] + 1
-    assert after["copies"]["engine"] == after["copies"].get("engine", 0) == 0
+    assert after["copies"]["engine"] == 0
 
 
 def test_pieces_come_as_they_are_made(site):
@@ -148,7 +148,7 @@ def test_hang_ups_in_mid_stream_leave_the_engine_with_nothing(site):
         thread.join()
     began = time.monotonic()
     site.wait_until_idle()
-    assert time.monotonic() - began < 10
+    assert time.monotonic() - began < 20
     assert site.stats()["steps"]["most_running"] > 4
 
 
@@ -242,7 +242,7 @@ def test_an_engine_that_dies_is_replaced(cluster, site, models):
         {**application["deployments"][0], "health_check_period_s": 1, "graceful_shutdown_timeout_s": 1}
     ]
     site.deploy(whole)
-    Baton.wait_for(lambda: site.ask(prompt="hi", max_tokens=1).is_success, 60, "the fake engine")
+    Baton.wait_for(lambda: site.stats()["embeddings"]["tensors"] == 0, 60, "the fake engine")
     asked = {"prompt": "hi", "max_tokens": 500, "ignore_eos": True}
     lost = site.ask(**asked)
     assert (lost.status_code, lost.json()["error"]["code"]) == (503, "stage_unavailable")
