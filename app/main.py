@@ -85,7 +85,7 @@ def build_engine_loop(args: dict[str, Any]) -> Application:
     plain = shape.model_dump(mode="json")
     splicer = (
         serve.deployment(SplicerServer)
-        .options(name="splicer", max_ongoing_requests=shape.most_requests, **shape.embeddings.options)
+        .options(**{"max_ongoing_requests": shape.most_requests, **shape.embeddings.options, "name": "splicer"})
         .bind(plain)
         if shape.embeddings.enabled
         else None

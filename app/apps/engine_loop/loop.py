@@ -133,8 +133,9 @@ class EngineLoop:
         """Fail requests; ``None``: all, those that come later too."""
         if ids is None:
             self._ended = error
-        for stream in [self._streams[found] for found in (ids or list(self._streams)) if found in self._streams]:
-            stream.fail(error)
+        for found in list(self._streams) if ids is None else ids:
+            if (stream := self._streams.get(found)) is not None:
+                stream.fail(error)
 
     # --- the thread's side --------------------------------------------------------------------------------------------
 
