@@ -40,7 +40,7 @@ _LINGERING_SECONDS = 10.0
 #: A retriever's replica on another node answered: for so long ask for payloads by reference.
 _ELSEWHERE_SECONDS = 60.0
 #: Methods besides ``run`` that change nothing, so that they may be called again when a replica dies.
-_SAFE_METHODS = frozenset({"embed_queries", "list_collections"})
+_SAFE_METHODS = frozenset({"embed_queries", "list_collections", "splice"})
 
 
 class Runner(Protocol):

@@ -46,18 +46,21 @@ class HandoffMeter:
 
         ``sent`` is the sender's ``time.time()``; between nodes the time of the hop is as right as their clocks.
         """
+        buffer = _largest_buffer(retrieved.passages)
+        return self.record_bytes(hop, buffer.address if buffer else 0, retrieved.passages.nbytes, sent)
+
+    def record_bytes(self, hop: str, address: int, nbytes: int, sent: float) -> HandoffPath:
+        """Count one payload of ``nbytes`` that arrived over ``hop`` and now lies at ``address``."""
         elapsed = max(0.0, time.time() - sent) * 1000
-        path: HandoffPath = "shared" if self._is_shared(retrieved.passages) else "inline"
+        path: HandoffPath = "shared" if self._is_shared(address) else "inline"
         self._metrics.add("baton_handoffs_total", hop=hop, path=path)
-        self._metrics.add("baton_handoff_bytes_total", float(retrieved.passages.nbytes), hop=hop, path=path)
+        self._metrics.add("baton_handoff_bytes_total", float(nbytes), hop=hop, path=path)
         self._metrics.add("baton_handoff_milliseconds", elapsed, hop=hop, path=path)
         return path
 
-    def _is_shared(self, table: pa.Table) -> bool:
-        buffer = _largest_buffer(table)
-        if buffer is None:
+    def _is_shared(self, address: int) -> bool:
+        if not address:
             return False
-        address = buffer.address
         if not self._lies_in_shared_memory(address):
             self._ranges = _shared_ranges()
         return self._lies_in_shared_memory(address)

@@ -93,6 +93,31 @@ def build_articles(args: dict[str, Any]) -> Application:
     return build_ingress(ArticlesIngress, ArticlesStages.parse(args, "args"))
 
 
+def build_engine_loop(args: dict[str, Any]) -> Application:
+    """Build the own engine loop from :class:`app.config.engine_loop.EngineLoopShape` as ``args``.
+
+    Deployments: ``engine_loop`` and, where prompts may be tensors, ``splicer``.
+    """
+    from app.config.engine_loop import EngineLoopShape
+    from app.deployments.engine_loop import EngineLoopServer, SplicerServer
+
+    shape = EngineLoopShape.parse(args, "args")
+    plain = shape.model_dump(mode="json")
+    splicer = (
+        serve.deployment(SplicerServer)
+        .options(**{"max_ongoing_requests": shape.most_requests, **shape.embeddings.options, "name": "splicer"})
+        .bind(plain)
+        if shape.embeddings.enabled
+        else None
+    )
+    return (
+        serve.deployment(serve.ingress()(EngineLoopServer))
+        # The loop sheds by itself, in OpenAI's shape, with Retry-After: Serve's own limit must not bite first.
+        .options(name="engine_loop", max_ongoing_requests=4 * shape.most_requests, user_config={})
+        .bind(plain, splicer)
+    )
+
+
 def _needs_no_placement(args: dict[str, Any]) -> bool:
     """Tell whether an engine runs without accelerators in one place, so that nothing has to be computed for it.
 

@@ -13,6 +13,7 @@ from app.config.chart.objects import CollectionValues
 from app.config.chart.pods import WorkerGroup
 from app.config.chart.values import ChartValues, ModelValues
 from app.config.deployment_options import DEPRECATED, AutoscalingOptions
+from app.config.engine_loop import EngineLoopShape
 from app.config.environment import COMMON, PODS
 from scripts import chart_table, chart_values, kuberay_schema
 
@@ -110,9 +111,14 @@ def defaults() -> dict[str, Any]:
         "workerGroup": _dump(WorkerGroup(name="x")) | {"name": ""},
         "model": {key: value for key, value in _dump(ModelValues(engine={})).items() if key != "engine"},
         "collection": {key: value for key, value in _dump(CollectionValues(path="x")).items() if key != "path"},
+        "engineLoopShape": _without(_dump(EngineLoopShape(model="x", source="x")), "model", "source"),
         "autoscaling": AutoscalingOptions().model_dump(exclude_none=True),
         "environment": {**COMMON, **PODS},
     }
+
+
+def _without(values: dict[str, Any], *names: str) -> dict[str, Any]:
+    return {key: value for key, value in values.items() if key not in names}
 
 
 def _dump(model: Any) -> dict[str, Any]:

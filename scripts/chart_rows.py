@@ -34,6 +34,7 @@ GROUPS: dict[str, tuple[str, ...]] = {
         "models",
         "pipeline",
         "applications",
+        "engine_loop",
         "runtime_env",
     ),
     "Replaces the Ray cluster: a second one starts beside the old one and takes over (`upgrade`)": (

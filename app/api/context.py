@@ -99,7 +99,7 @@ def gateway(request: Request) -> Gateway:
 
 
 def limits_of(request: Request) -> LimitsConfig:
-    """Return the limits in force."""
+    """Return the limits in force; every application that answers over HTTP has some."""
     found: LimitsConfig = request.app.state.limits()
     return found
 

@@ -92,6 +92,11 @@ class ChatTokenizer:
         """Return the token ids of ``text``, nothing added."""
         return list(self._encode(text).ids)
 
+    def encode_with_ends(self, text: str) -> tuple[list[int], list[int]]:
+        """Return the token ids of ``text`` and, for each, the character at which it ends."""
+        encoding = self._encode(text)
+        return list(encoding.ids), [end for _, end in encoding.offsets]
+
     def _count_segment(self, text: str, limit: int) -> int:
         total = 0
         for piece in _pieces(text):

@@ -268,7 +268,9 @@ def test_a_full_queue_is_503_with_retry_after(site):
 
 
 @pytest.mark.timeout(START_SECONDS)
-@pytest.mark.parametrize("command", re.findall(r"^```(?:bash|shell)\n(curl.*?)^```", DOCUMENTATION + README, re.M | re.S))
+@pytest.mark.parametrize(
+    "command", re.findall(r"^```(?:bash|shell)\n(curl.*?)^```", DOCUMENTATION + README, re.M | re.S)
+)
 def test_the_commands_that_the_documentation_shows(site, command):
     here = command.replace("http://127.0.0.1:8000", site.found.cluster.url)
     here = here.replace("https://en.wikipedia.org/wiki/Ada_Lovelace", site.wiki.page_url("Ada Lovelace"))

@@ -112,6 +112,12 @@ CHANGES: dict[str, Any] = {
     "applications.*.stages.*.options.ray_actor_options": {"num_cpus": 0.2},
     "applications.*.stages.*.options.autoscaling_config": {"max_replicas": 2},
     "applications.*.stages": {"sentiment": {"maxBatchSize": 4}},
+    "engineLoop.enabled": True,
+    "engineLoop.settings": {"sampling": {"temperature": 0}},
+    "engineLoop.shape": {"engine": {"max_num_seqs": 16}},
+    "engineLoop.env": {"VLLM_LOGGING_LEVEL": "WARNING"},
+    "engineLoop.options": {"num_replicas": 2},
+    "engineLoop.routePrefix": "/loop",
     "runtimeEnv": {"env_vars": {"A": "b"}},
     "image.repository": "registry.example.org/baton",
     "image.tag": "next",
@@ -246,6 +252,8 @@ _STEPS = {
         "incremental": {"gatewayClassName": "traefik"},
     }
 }
+_SHAPE = {"shape": {"model": "smollm2", "source": "/opt/baton/models/smollm2", "embeddings": {"enabled": True}}}
+_LOOP = {"engineLoop": {"enabled": True, **_SHAPE}}
 _VARIANTS = {"settings": {"routing": {"default": {"variants": {"old": {"weight": 1}, "new": {"weight": 0}}}}}}
 
 #: Key of the table → what the release has already.
@@ -266,6 +274,8 @@ GIVEN: dict[str, dict[str, Any]] = {
     "applications.*.stages.*.options.ray_actor_options": _ON,
     "applications.*.stages.*.options.autoscaling_config": _ON,
     "applications.*.stages": _ON,
+    "engineLoop.enabled": {"engineLoop": _SHAPE},
+    **dict.fromkeys((f"engineLoop.{key}" for key in ("settings", "shape", "env", "options", "routePrefix")), _LOOP),
     "workerGroups[].minReplicas": {"workerGroups": [{**_GROUP, "replicas": 2}]},
     "workerGroups[].gpuResource": _GPU,
     "workerGroups[].accelerator": _GPU,

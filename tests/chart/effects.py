@@ -121,12 +121,18 @@ def _of_serve(before: dict[str, Any], after: dict[str, Any]) -> set[str]:
     found |= {STARTS} if new.keys() - old.keys() else set()
     found |= {ENDS} if old.keys() - new.keys() else set()
     for name in old.keys() & new.keys():
-        whole = PIPELINE if name == "pipeline" else MODEL if name.startswith("model-") else APPLICATION
+        whole, part = (PIPELINE, STAGE) if name == "pipeline" else _words_of(name)
         if get_app_code_version(old[name]) != get_app_code_version(new[name]):
             found.add(whole)
         elif _restarts_replicas(old[name], new[name]):
-            found.add(MODEL if whole == MODEL else STAGE)
+            found.add(part)
     return found
+
+
+def _words_of(name: str) -> tuple[str, str]:
+    if name.startswith("model-"):
+        return MODEL, MODEL
+    return APPLICATION, APPLICATION if name == "engine-loop" else STAGE
 
 
 def _applications(config: dict[str, Any]) -> dict[str, ServeApplicationSchema]:

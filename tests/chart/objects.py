@@ -12,6 +12,7 @@ import yaml
 
 from app.config.applications import AnalyzeLive, ArticlesLive
 from app.config.base import Config
+from app.config.engine_loop import EngineLoopSettings, EngineLoopShape
 from app.config.pipeline import PipelineSettings, PipelineShape
 
 
@@ -82,6 +83,10 @@ def normal(config: dict[str, Any]) -> dict[str, Any]:
                     live = deployment["user_config"]
                 else:
                     deployment["user_config"] = live[deployment["name"]]
+        elif found["name"] == "engine-loop":
+            found["args"] = EngineLoopShape.parse(found["args"], "args").model_dump(mode="json")
+            loop = found["deployments"][0]
+            loop["user_config"] = EngineLoopSettings.parse(loop["user_config"], "user_config").model_dump(mode="json")
         for deployment in found["deployments"]:
             if found["name"] in _LIVE and "user_config" in deployment:
                 settings = _LIVE[found["name"]].parse(deployment["user_config"], "user_config")

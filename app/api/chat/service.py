@@ -45,7 +45,7 @@ def build_job(body: ChatRequest, target: Target, priority: Priority, limits: Lim
     check_stop(body.stop, limits)
     max_tokens = answer_tokens(body, body.max_tokens or body.max_completion_tokens, target, limits)
     _check_tools(body, target, limits)
-    messages = tuple(_message(turn) for turn in body.messages)
+    messages = tuple(as_message(turn) for turn in body.messages)
     return ChatJob(
         request_id=request_id,
         model=target.model,
@@ -73,7 +73,8 @@ def build_job(body: ChatRequest, target: Target, priority: Priority, limits: Lim
     )
 
 
-def _message(turn: ChatMessage) -> Message:
+def as_message(turn: ChatMessage) -> Message:
+    """Return a turn as the stages see it."""
     return Message(
         role="system" if turn.role == "developer" else turn.role,
         content=turn.content or "",

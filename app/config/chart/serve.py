@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from app.config.applications import check_applications
+from app.config.chart.engine_loop import engine_loop_applications
 from app.config.chart.values import ChartValues, ModelValues
 from app.config.pipeline import PipelineSettings, PipelineShape, ServedModel
 from app.config.serve import ModelApplication, applications, logging_config
@@ -27,11 +28,12 @@ def serve_config(values: ChartValues) -> dict[str, Any]:
         check_applications(values.applications, settings, {model.name for model in models})
     except ValueError as error:
         raise ConfigError(str(error)) from None
+    loops = engine_loop_applications(values.engine_loop, settings, values.runtime_env)
     return {
         "proxy_location": "EveryNode",
         "http_options": {"host": "0.0.0.0", "port": 8000},  # noqa: S104 - a pod's network is its own
         "logging_config": logging_config(settings.logs),
-        "applications": applications(models, shape, settings, values.runtime_env, values.applications),
+        "applications": applications(models, shape, settings, values.runtime_env, values.applications) + loops,
     }
 
 

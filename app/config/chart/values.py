@@ -9,6 +9,7 @@ from pydantic import Field, model_validator
 
 from app.config.applications import ApplicationsConfig
 from app.config.base import Config
+from app.config.chart.engine_loop import EngineLoopValues
 from app.config.chart.kinds import EnvName, EnvValue, Labels, Texts
 from app.config.chart.objects import (
     AuthValues,
@@ -130,6 +131,8 @@ class ChartValues(Config):
     applications: ApplicationsConfig = ApplicationsConfig()
     """Applications beside the pipeline, each at a path of its own: off unless `enabled`. Their `settings` change in
     place."""
+    engine_loop: EngineLoopValues = EngineLoopValues()
+    """An own engine loop beside the pipeline."""
     runtime_env: RuntimeEnv = Field(default_factory=dict)
     """Ray's runtime_env of all applications, verbatim: a change restarts all of them."""
 

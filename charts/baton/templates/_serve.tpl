@@ -117,6 +117,9 @@ and guardrail from the pipeline's settings.
 {{- range $name, $application := $values.applications -}}
 {{- if $application.enabled -}}{{- $applications = append $applications (include "baton.application" (list $name $application $values) | fromJson) -}}{{- end -}}
 {{- end -}}
+{{- if $values.engineLoop.enabled -}}
+{{- $applications = append $applications (include "baton.engineLoopApplication" $values | fromJson) -}}
+{{- end -}}
 {{- dict "proxy_location" "EveryNode" "http_options" (dict "host" "0.0.0.0" "port" 8000)
   "logging_config" (dict "encoding" $values.settings.logs.encoding "log_level" $values.settings.logs.level "enable_access_log" false)
   "applications" $applications | toPrettyJson -}}

@@ -6,7 +6,7 @@ What a schema cannot say: values that do not fit together end the render with se
 {{- $root := . -}}
 {{- $values := include "baton.values" . | fromJson -}}
 {{- $text := include "baton.check.cluster" . -}}
-{{- range $check := list "names" "labels" "options" "models" "profiles" "routing" "settings" "applications" "store" "capacity" "groups" "index" "modelCache" "upgrade" "redis" "rollout" "environment" "observing" "egress" "gateway" "auth" -}}
+{{- range $check := list "names" "labels" "options" "models" "profiles" "routing" "settings" "applications" "store" "capacity" "groups" "index" "modelCache" "upgrade" "redis" "rollout" "environment" "observing" "egress" "gateway" "auth" "engineLoop" -}}
 {{- $text = print $text (include (printf "baton.check.%s" $check) (list $root $values)) -}}
 {{- end -}}
 {{- with trim $text -}}

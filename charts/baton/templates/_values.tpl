@@ -94,6 +94,7 @@ tenth of a second, and ten templates want them.
 {{- $_ := set $values.settings "profiles" (dict $values.settings.defaultProfile $profile) -}}
 {{- end -}}
 {{- $_ := set $values "environment" $defaults.environment -}}
+{{- $_ := include "baton.engineLoopCompleted" (list $values.engineLoop $defaults) -}}
 {{- toJson $values -}}
 {{- end -}}
 

@@ -1,0 +1,143 @@
+"""The engine loop's deployments: the loop with its HTTP surface, and the splicer."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from typing import Any
+
+from fastapi import FastAPI
+
+from app.admission import Admission
+from app.api.context import Observed
+from app.apps.engine_loop.api import ServedLoop, build_loop_api
+from app.apps.engine_loop.contract import STAGE, StepEngine
+from app.apps.engine_loop.hooks import Hook, StepMeter, load_hooks
+from app.apps.engine_loop.loop import EngineLoop
+from app.apps.engine_loop.prompts import LoopAssembler
+from app.apps.engine_loop.response_cache import ResponseCache
+from app.apps.engine_loop.service import LoopService
+from app.apps.engine_loop.splicing import Part, Spliced, Splicer
+from app.config.answers import AssemblerConfig, ModelWindow
+from app.config.engine_loop import EngineLoopSettings, EngineLoopShape
+from app.config.guardrail import GuardrailConfig
+from app.deployments.known_errors import quieten
+from app.deployments.live_settings import ClusterKept, LiveSettings, lasting
+from app.deployments.runner import GuardrailRunner, StageRunner, settle
+from app.errors import InvalidRequest, StageUnavailable
+from app.handles import LocalCall, RemoteCall
+from app.keys.ring import Keys
+from app.metrics import Metrics, RayMetrics
+from app.stages.guardrail import Guardrail
+
+
+class EngineLoopServer:
+    """Deployment ``engine_loop``: engine, loop, guardrail and assembler in one process, behind the loop's own routes.
+
+    ``splicer`` is the handle of the deployment ``splicer``, where prompts may be tensors.
+    """
+
+    async def __init__(self, shape: dict[str, Any], splicer: Any = None) -> None:  # type: ignore[misc]  # Serve awaits it
+        self._shape = shape_of = EngineLoopShape.parse(shape, "args")
+        self._metrics: Metrics = RayMetrics()
+        self._settings: EngineLoopSettings | None = None
+        self._live = LiveSettings(STAGE, self._take, self._metrics, _lasting)
+        self._keys = Keys(self._metrics, ClusterKept("keys"))
+        window = ModelWindow(
+            tokenizer=shape_of.tokenizer or shape_of.source,
+            context_tokens=shape_of.context_tokens,
+            chat_template=shape_of.chat_template,
+            local_files_only=shape_of.local_files_only,
+        )
+        self._guardrail = GuardrailRunner(Guardrail(GuardrailConfig()), shape_of.threads)
+        self._assembler = StageRunner(LoopAssembler(shape_of.model, window), shape_of.threads)
+        await self._guardrail.start()
+        await self._assembler.start()
+        caching = shape_of.cache.enabled
+        hooks: list[Hook] = [StepMeter(), *load_hooks(shape_of.hooks)]
+        hooks += [ResponseCache(shape_of.cache)] if caching else []
+        self._loop = EngineLoop(self._engine, hooks, shape_of.most_requests, self._metrics, shape_of.max_step_seconds)
+        await self._loop.start()
+        self._service = LoopService(
+            shape_of.model,
+            self._loop,
+            {
+                "guardrail": self._call("guardrail", self._guardrail),
+                "assembler": self._call("assembler", self._assembler),
+            },
+            None if splicer is None else RemoteCall("splicer", splicer, self._metrics),
+            self._metrics,
+            caching=caching,
+        )
+
+    def _engine(self) -> StepEngine:
+        from app.apps.engine_loop.vllm_engine import VllmEngine
+
+        return VllmEngine(self._shape.engine_arguments())
+
+    def _call(self, name: str, runner: StageRunner) -> LocalCall:
+        most = self._shape.most_requests
+        return LocalCall(name, runner, Admission(name, most, most, self._metrics))
+
+    async def __serve_build_asgi_app__(self) -> FastAPI:
+        around = ServedLoop(self._shape.model, self._shape.context_tokens, self._service, self._current)
+        return build_loop_api(around, self._observe, self._keys, behind_proxy=True)
+
+    def _current(self) -> EngineLoopSettings:
+        if self._settings is None:
+            raise StageUnavailable("The engine loop has no settings yet; try again shortly.", STAGE, None, 1)
+        return self._settings
+
+    def _observe(self, seen: Observed) -> None:
+        where = {"route": seen.route, "outcome": seen.outcome, "profile": "", "variant": ""}
+        self._metrics.add("baton_requests_total", **where, status=str(seen.status), priority="")
+        self._metrics.add("baton_request_milliseconds", seen.seconds * 1000, **where)
+
+    async def reconfigure(self, user_config: Any) -> None:
+        """Take new settings as a whole; refused ones leave the old in force."""
+        if await self._live.reconfigure(user_config):
+            settle()
+
+    async def _take(self, user_config: Any) -> None:
+        settings = EngineLoopSettings.parse(user_config, "settings")
+        keys = await self._keys.load(settings.auth)
+        await self._guardrail.configure(settings.guardrail)
+        longest = min(settings.sampling.max_tokens or settings.limits.max_tokens, settings.limits.max_tokens)
+        await self._assembler.configure(
+            AssemblerConfig(default_max_tokens=longest, min_answer_tokens=min(128, longest))
+        )
+        self._keys.use(keys)
+        self._settings = settings
+
+    def check_health(self) -> None:
+        """Raise when the engine is dead or hangs, so that Serve replaces the replica."""
+        self._loop.check()
+
+    async def __del__(self) -> None:
+        """Stop the engine; Serve calls this when a replica stops."""
+        loop = getattr(self, "_loop", None)
+        if loop is not None:
+            await loop.stop()
+
+
+def _lasting(settings: Any) -> Any:
+    return {**settings, "guardrail": lasting(settings.get("guardrail", {}))}
+
+
+class SplicerServer:
+    """Deployment ``splicer``: writes prompts in the model's embedding space; its results go by reference."""
+
+    def __init__(self, shape: dict[str, Any]) -> None:
+        from app.apps.engine_loop.embedding_matrix import load_matrix
+
+        quieten()
+        parsed = EngineLoopShape.parse(shape, "args")
+        matrix, dtype = load_matrix(parsed.source, parsed.embeddings.weight)
+        self._splicer = Splicer(matrix, dtype, parsed.embeddings.cached_passages, parsed.embeddings.cached_bytes)
+
+    async def manage(self, method: str, parts: tuple[Part, ...]) -> tuple[Spliced, float]:
+        """Return the spliced prompt and the time at which it was done. The one ``method`` is ``splice``."""
+        if method != "splice":
+            raise InvalidRequest(f"The splicer has no method {method!r}.", "splicer")
+        spliced = await asyncio.to_thread(self._splicer.splice, parts)
+        return spliced, time.time()
