@@ -1,0 +1,95 @@
+"""Batches on running pipelines: a run that is killed in the middle goes on, and every row ends exactly once."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+
+import pytest
+
+from tests.app.baton import ROOT, START_SECONDS, Baton
+from tests.app.fake_cluster import running
+
+ROWS = 2000
+
+
+def write_rows(path, count, **body):
+    lines = ({"custom_id": f"question-{number}", "prompt": f"Tell me of {number}.", **body} for number in range(count))
+    path.write_text("".join(json.dumps(line) + "\n" for line in lines))
+
+
+def command(url, source, target, *more):
+    return [sys.executable, "-m", "app.ops.batch", str(source), str(target), "--url", url, *more]
+
+
+def batch(*arguments):
+    return subprocess.run(command(*arguments), cwd=ROOT, capture_output=True, text=True, timeout=300)
+
+
+def done_rows(target):
+    log = target.with_name(target.name + ".progress") / "done.jsonl"
+    return log.read_bytes().count(b"\n") if log.exists() else 0
+
+
+def kill_in_the_middle(url, source, target, middle):
+    """Start a run and kill it, without a word, once so many rows are done."""
+    process = subprocess.Popen(command(url, source, target), cwd=ROOT, stderr=subprocess.PIPE)
+    try:
+        Baton.wait_for(lambda: done_rows(target) >= middle or process.poll() is not None, 200, "half of the rows")
+    finally:
+        os.kill(process.pid, signal.SIGKILL)
+        process.communicate()
+    return done_rows(target)
+
+
+def results(target):
+    return [json.loads(line) for line in target.read_text().splitlines()]
+
+
+@pytest.fixture(scope="module")
+def site(models, tmp_path_factory):
+    data = tmp_path_factory.mktemp("batch")
+    (data / "models").symlink_to(models)
+
+    def in_the_gateway(raw):
+        for name in ("guardrail", "retriever", "assembler", "postprocessor"):
+            raw["pipeline"]["stages"][name] = {"placement": "gateway"}
+
+    with running(data) as found:
+        found.deploy({"words": ["word"] * 3, "max_ongoing_requests": 64}, in_the_gateway)
+        yield found
+
+
+@pytest.mark.timeout(START_SECONDS)
+def test_2000_rows_survive_a_kill_with_each_row_exactly_once(site, tmp_path):
+    source, target = tmp_path / "in.jsonl", tmp_path / "out.jsonl"
+    write_rows(source, ROWS, max_tokens=4)
+    kept = kill_in_the_middle(site.cluster.url, source, target, ROWS // 2)
+    assert ROWS // 2 <= kept < ROWS
+    assert not target.exists()
+    done = batch(site.cluster.url, source, target)
+    assert done.returncode == 0, done.stderr
+    print(f"\nkilled after {kept} rows; then {done.stdout.strip()}")
+    found = results(target)
+    assert [row["custom_id"] for row in found] == [f"question-{number}" for number in range(ROWS)]
+    assert {row["response"]["status_code"] for row in found} == {200}
+    log = [
+        json.loads(line)["row"] for line in (tmp_path / "out.jsonl.progress" / "done.jsonl").read_text().splitlines()
+    ]
+    assert sorted(log) == list(range(ROWS))
+    assert f"{ROWS}/{ROWS} rows, 0 failed in this run" in done.stdout
+
+
+@pytest.mark.timeout(START_SECONDS)
+def test_bad_rows_stop_nothing_and_a_changed_input_is_refused(site, tmp_path):
+    source, target = tmp_path / "in.jsonl", tmp_path / "out.parquet"
+    source.write_text('{"prompt": "a", "max_tokens": 2}\n{broken\n{"prompt": "b", "max_tokens": 99999999}\n')
+    done = batch(site.cluster.url, source, target)
+    assert done.returncode == 1, done.stderr
+    assert "3 rows, 2 failed" in done.stdout
+    source.write_text('{"prompt": "a", "max_tokens": 2}\n')
+    refused = batch(site.cluster.url, source, target)
+    assert refused.returncode == 2
+    assert "holds the progress of another batch (its input differs)" in refused.stderr
+    assert "Traceback" not in refused.stderr
