@@ -7,7 +7,7 @@ from collections.abc import Callable
 from fastapi import FastAPI
 from pydantic import BaseModel
 
-from app.api import collections, embeddings, generate, models, pages, probes
+from app.api import batches, collections, embeddings, files, generate, models, pages, probes
 from app.api.chat import router as chat
 from app.api.completions import router as completions
 from app.api.context import Gateway, Observe, Observed
@@ -73,7 +73,11 @@ def build_api(
     )
     app.state.gateway = Gateway(port, settings)
     install_error_handlers(app)
-    app.add_middleware(BodyLimitMiddleware, limits=lambda: settings().limits)
+    app.add_middleware(
+        BodyLimitMiddleware,
+        limits=lambda: settings().limits,
+        upload_bytes=lambda path: files.upload_bytes(path, settings().batches),
+    )
     if keys is not None:
         app.add_middleware(KeyMiddleware, keys=keys)
     app.add_middleware(OriginMiddleware, limits=lambda: settings().limits)
@@ -81,6 +85,6 @@ def build_api(
     for router in (chat.router, completions.router, embeddings.router, models.router):
         app.include_router(router)
         app.include_router(router, prefix="/{profile}", include_in_schema=False)
-    for router in (generate.router, collections.router, probes.router, pages.router):
+    for router in (generate.router, collections.router, files.router, batches.router, probes.router, pages.router):
         app.include_router(router)
     return app

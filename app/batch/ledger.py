@@ -54,7 +54,7 @@ def failure(row: int, custom_id: str, error: BatonError, request_id: str = "") -
 
 
 class Ledger:
-    """The progress of one batch. Open it with ``with``; one process at a time may."""
+    """The progress of one batch. Open it with ``with``, or ``open`` and ``close``; one process at a time may."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -67,6 +67,14 @@ class Ledger:
         self._synced = 0.0
 
     def __enter__(self) -> Ledger:
+        """Open it."""
+        return self.open()
+
+    def __exit__(self, *_: object) -> None:
+        """Close it."""
+        self.close()
+
+    def open(self) -> Ledger:
         """Take the lock and read what is done. Raises Busy."""
         self._folder.mkdir(parents=True, exist_ok=True)
         self._lock = (self._folder / "lock").open("wb")
@@ -79,7 +87,7 @@ class Ledger:
         self._read()
         return self
 
-    def __exit__(self, *_: object) -> None:
+    def close(self) -> None:
         """Leave everything on disk and give the lock back."""
         if self._log is not None:
             self._sync()

@@ -5,8 +5,7 @@ from __future__ import annotations
 import asyncio
 import random
 import time
-from collections.abc import AsyncIterator, Callable, Generator, Iterable, Iterator
-from contextlib import asynccontextmanager
+from collections.abc import Callable, Generator, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -53,6 +52,23 @@ class RunOptions:
     retry_failed: bool = False
 
 
+class RowMeter:
+    """Counts rows at work and rows that ended, for all batches of one process."""
+
+    def __init__(self, metrics: Metrics) -> None:
+        self._metrics = metrics
+        self._asking = 0
+
+    def asking(self, change: int) -> None:
+        """Count rows that begin (1) or end (-1) to be asked."""
+        self._asking += change
+        self._metrics.set("baton_batch_rows_at_work", self._asking)
+
+    def ended(self, record: Record) -> None:
+        """Count a row that ended."""
+        self._metrics.add("baton_batch_rows_total", outcome="failed" if record.failed else "answered")
+
+
 class Stopped(Exception):
     """The run was asked to stop; what is done stays."""
 
@@ -64,15 +80,14 @@ class BatchRun:
         self,
         ledger: Ledger,
         options: RunOptions,
-        metrics: Metrics,
+        meter: RowMeter,
         ended: Callable[[Record], None] = lambda record: None,
     ) -> None:
         self._ledger = ledger
         self._options = options
-        self._metrics = metrics
+        self._meter = meter
         self._ended = ended
         self._last_end = time.monotonic()
-        self._asking = 0
 
     def pending(self, rows: Iterable[Row]) -> Generator[Row, None, None]:
         """Yield the rows that have to be asked; those that cannot be are noted as failed on the way."""
@@ -88,7 +103,7 @@ class BatchRun:
         """Write down how a row ended."""
         self._ledger.add(record)
         self._last_end = time.monotonic()
-        self._metrics.add("baton_batch_rows_total", outcome="failed" if record.failed else "answered")
+        self._meter.ended(record)
         self._ended(record)
 
     async def run(self, rows: Iterable[Row], asker: Asker, stop: asyncio.Event) -> None:
@@ -114,21 +129,11 @@ class BatchRun:
 
     async def _work(self, pending: Iterator[Row], asker: Asker) -> None:
         for row in pending:
-            async with self._at_work():
-                record = await self._asked(row, asker)
-            self.note(record)
-
-    @asynccontextmanager
-    async def _at_work(self) -> AsyncIterator[None]:
-        self._count(1)
-        try:
-            yield
-        finally:
-            self._count(-1)
-
-    def _count(self, change: int) -> None:
-        self._asking += change
-        self._metrics.set("baton_batch_rows_at_work", self._asking)
+            self._meter.asking(1)
+            try:
+                self.note(await self._asked(row, asker))
+            finally:
+                self._meter.asking(-1)
 
     async def _asked(self, row: Row, asker: Asker) -> Record:
         """Ask until the row is answered or refused for good, giving way whenever there is no room for it."""

@@ -23,7 +23,7 @@ from app.batch.places import Place
 from app.batch.progress import Progress, count_rows
 from app.batch.results import write_results
 from app.batch.rows import Rows
-from app.batch.run import BatchRun, RunOptions, Stopped
+from app.batch.run import BatchRun, RowMeter, RunOptions, Stopped
 from app.errors import BatonError, ClientError, InvalidRequest
 from app.ingestion.targets import wait_until_ready
 from app.metrics import MemoryMetrics, Metrics, RayMetrics
@@ -97,7 +97,7 @@ def _run(options: argparse.Namespace) -> int:
         total = count_rows(source, options.max_row_bytes)
         progress = Progress(total, 0 if options.retry_failed else ledger.done)
         asked = RunOptions(options.concurrency, options.patience, options.retry_failed)
-        run = BatchRun(ledger, asked, _metrics(), progress.ended)
+        run = BatchRun(ledger, asked, RowMeter(_metrics()), progress.ended)
         _answer(options, run, Rows(source, options.max_row_bytes))
         written = write_results(target, ledger.records())
         failed = ledger.failed

@@ -9,7 +9,7 @@ from app.batch.ledger import Ledger
 from app.batch.places import Place
 from app.batch.results import result_line, write_results
 from app.batch.rows import Row
-from app.batch.run import BatchRun, RunOptions, Stopped
+from app.batch.run import BatchRun, RowMeter, RunOptions, Stopped
 from app.errors import EngineFailed, InvalidRequest, Overloaded, StageUnavailable
 from app.metrics import MemoryMetrics
 
@@ -22,7 +22,7 @@ def rows(count, **body):
 
 async def run(site, ledger, asked, **options):
     metrics = MemoryMetrics()
-    await BatchRun(ledger, RunOptions(**options), metrics).run(asked, site.asker, asyncio.Event())
+    await BatchRun(ledger, RunOptions(**options), RowMeter(metrics)).run(asked, site.asker, asyncio.Event())
     return metrics
 
 
@@ -87,7 +87,8 @@ async def test_a_run_that_is_stopped_cancels_what_it_asked(site, tmp_path):
     site.pipeline.rescript(delay_seconds=30)
     stop = asyncio.Event()
     with Ledger(tmp_path) as ledger:
-        work = asyncio.create_task(BatchRun(ledger, RunOptions(), MemoryMetrics()).run(rows(3), site.asker, stop))
+        batch = BatchRun(ledger, RunOptions(), RowMeter(MemoryMetrics()))
+        work = asyncio.create_task(batch.run(rows(3), site.asker, stop))
         async with asyncio.timeout(5):
             while site.pipeline.running < 3:  # noqa: ASYNC110
                 await asyncio.sleep(0.01)
