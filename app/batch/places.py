@@ -80,6 +80,19 @@ class Place:
         finally:
             fresh.unlink(missing_ok=True)
 
+    @contextmanager
+    def open_parquet(self) -> Iterator[Any]:
+        """Open it as a Parquet file. Raises InvalidRequest where it is none, or a broken one."""
+        import pyarrow as pa
+        import pyarrow.parquet as pq
+
+        with self.open() as source:
+            try:
+                yield pq.ParquetFile(source)
+            except pa.ArrowException as error:
+                told = str(error).splitlines()[0][:200]
+                raise InvalidRequest(f"{self.uri} is no whole Parquet file: {told}", "batch") from None
+
     def fingerprint(self) -> str:
         """Return a checksum of the content, by which a changed input is known."""
         digest = hashlib.sha256()

@@ -69,11 +69,9 @@ class Rows:
         return self._row(number, raw)
 
     def _parquet(self) -> Iterator[Row]:
-        import pyarrow.parquet as pq
-
         number = 0
-        with self._place.open() as source:
-            for batch in pq.ParquetFile(source).iter_batches(_PARQUET_ROWS):
+        with self._place.open_parquet() as found:
+            for batch in found.iter_batches(_PARQUET_ROWS):
                 for raw in batch.to_pylist():
                     yield self._parquet_row(number, raw)
                     number += 1

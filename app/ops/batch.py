@@ -28,8 +28,10 @@ from app.errors import BatonError, ClientError, InvalidRequest
 from app.ingestion.targets import wait_until_ready
 from app.metrics import MemoryMetrics, Metrics, RayMetrics
 from app.ops.api_key import VARIABLE, api_key
+from app.ops.batch_engine import own_baton
 
 _MAX_ROW_BYTES = 1 << 20
+_START_SECONDS = 1800
 _STOPPED = 130
 
 
@@ -38,12 +40,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = _parser().parse_args(arguments)
     try:
         return _run(options)
-    except Stopped:
+    except (Stopped, KeyboardInterrupt):
         print("stopped: what is done stays, run the same command again to go on", file=sys.stderr)
         return _STOPPED
     except BatonError as error:
         print(f"batch: {error.message}", file=sys.stderr)
         return 2 if isinstance(error, ClientError) and error.stage == "batch" else 3
+    except OSError as error:
+        print(f"batch: {error}: what is done stays, run the same command again to go on", file=sys.stderr)
+        return 3
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -57,14 +62,18 @@ def _parser() -> argparse.ArgumentParser:
         "--engine",
         choices=("shared", "own"),
         default="shared",
-        help="shared: the running Baton's, at low priority; own: one of this run's own, with Ray Data (%(default)s)",
+        help="shared: the running Baton's, at low priority; own: a Baton started for this run (%(default)s)",
     )
     parser.add_argument("--url", default="http://127.0.0.1:8000", help="engine shared: the gateway (%(default)s)")
-    parser.add_argument("--priority", default="batch", help="engine shared: the rows' priority class (%(default)s)")
-    parser.add_argument("--wait-seconds", type=_whole, default=0, help="engine shared: wait so long for the gateway")
+    parser.add_argument("--priority", default="batch", help="priority class of rows that name none (%(default)s)")
+    parser.add_argument(
+        "--wait-seconds",
+        type=_whole,
+        metavar="N",
+        help="how long to wait until everything serves (default: 0 with engine shared, 1800 with engine own)",
+    )
     parser.add_argument("--config", type=Path, help="engine own: a local configuration, or a Serve configuration")
     parser.add_argument("--data", type=Path, default=Path(".baton"), help="engine own: what {data} in it stands for")
-    parser.add_argument("--model", default="", help="engine own: the model to start (default: the only one there is)")
     parser.add_argument("--concurrency", type=_positive, default=16, help="rows asked at once (%(default)s)")
     parser.add_argument("--progress", type=Path, help="folder that keeps what is done (default: OUTPUT.progress)")
     parser.add_argument("--retry-failed", action="store_true", help="ask the rows again that failed before")
@@ -89,16 +98,20 @@ def _positive(text: str) -> int:
 
 
 def _run(options: argparse.Namespace) -> int:
+    if (options.engine == "own") != (options.config is not None):
+        raise InvalidRequest("--config says what --engine own starts: give both or none of them.", "batch")
     source, target = Place.parse(options.input), Place.parse(options.output)
     if source.uri == target.uri:
         raise InvalidRequest("Input and output are the same file: name another output.", "batch")
     with Ledger(_progress_folder(options, target)) as ledger:
         ledger.claim({"input": source.fingerprint()})
         total = count_rows(source, options.max_row_bytes)
-        progress = Progress(total, 0 if options.retry_failed else ledger.done)
+        left = total - ledger.done + (ledger.failed if options.retry_failed else 0)
+        progress = Progress(total, total - left)
         asked = RunOptions(options.concurrency, options.patience, options.retry_failed)
         run = BatchRun(ledger, asked, RowMeter(_metrics()), progress.ended)
-        _answer(options, run, Rows(source, options.max_row_bytes))
+        if left:
+            _answer(options, run, Rows(source, options.max_row_bytes))
         written = write_results(target, ledger.records())
         failed = ledger.failed
     print(f"{options.output}: {written} rows, {failed} failed; {progress.told()}")
@@ -115,24 +128,20 @@ def _progress_folder(options: argparse.Namespace, target: Place) -> Path:
 
 def _answer(options: argparse.Namespace, run: BatchRun, rows: Rows) -> None:
     if options.engine == "shared":
-        wait_until_ready(options.url, options.wait_seconds)
-        asyncio.run(_ask_gateway(options, run, rows))
+        wait_until_ready(options.url, options.wait_seconds or 0)
+        asyncio.run(_ask_gateway(options, options.url, run, rows))
         return
-    if options.config is None:
-        raise InvalidRequest("--engine own needs --config, the configuration that says what answers.", "batch")
-    from app.batch.own_engine import OwnOptions, answer_with_own_engine
-
-    own = OwnOptions(options.config, options.data, options.model, options.concurrency)
-    answer_with_own_engine(own, run, rows)
+    with own_baton(options.config, options.data, options.wait_seconds or _START_SECONDS) as url:
+        asyncio.run(_ask_gateway(options, url, run, rows))
 
 
-async def _ask_gateway(options: argparse.Namespace, run: BatchRun, rows: Rows) -> None:
+async def _ask_gateway(options: argparse.Namespace, url: str, run: BatchRun, rows: Rows) -> None:
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(number, stop.set)
     name = f"batch-{hashlib.sha256(options.input.encode()).hexdigest()[:12]}"
-    async with gateway_client(options.url, api_key(), options.concurrency) as client:
+    async with gateway_client(url, api_key(), options.concurrency) as client:
         await run.run(rows, GatewayAsker(client, options.priority, name), stop)
 
 

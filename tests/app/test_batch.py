@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 
+import openai
 import pytest
 
 from tests.app.baton import ROOT, START_SECONDS, Baton
@@ -56,15 +57,17 @@ def site(models, tmp_path_factory):
         for name in ("guardrail", "retriever", "assembler", "postprocessor"):
             raw["pipeline"]["stages"][name] = {"placement": "gateway"}
 
+        raw["settings"]["batches"] = {"folder": str(data / "batches"), "concurrency": 4}
+
     with running(data) as found:
-        found.deploy({"words": ["word"] * 3, "max_ongoing_requests": 64}, in_the_gateway)
+        found.deploy({"words": ["word"], "max_ongoing_requests": 64}, in_the_gateway)
         yield found
 
 
 @pytest.mark.timeout(START_SECONDS)
 def test_2000_rows_survive_a_kill_with_each_row_exactly_once(site, tmp_path):
     source, target = tmp_path / "in.jsonl", tmp_path / "out.jsonl"
-    write_rows(source, ROWS, max_tokens=4)
+    write_rows(source, ROWS, max_tokens=1)
     kept = kill_in_the_middle(site.cluster.url, source, target, ROWS // 2)
     assert ROWS // 2 <= kept < ROWS
     assert not target.exists()
@@ -93,3 +96,27 @@ def test_bad_rows_stop_nothing_and_a_changed_input_is_refused(site, tmp_path):
     assert refused.returncode == 2
     assert "holds the progress of another batch (its input differs)" in refused.stderr
     assert "Traceback" not in refused.stderr
+
+
+@pytest.mark.timeout(START_SECONDS)
+def test_openai_s_client_runs_a_batch_over_the_death_of_its_gateway(site, tmp_path):
+    count = 300
+    turn = {"model": "fake", "messages": [{"role": "user", "content": "hi"}], "max_tokens": 1}
+    line = {"method": "POST", "url": "/v1/chat/completions", "body": turn}
+    rows = [json.dumps({"custom_id": f"q{number}", **line}) for number in range(count)]
+    client = openai.OpenAI(base_url=f"{site.cluster.url}/v1", api_key="none", max_retries=10)
+    with client:
+        file = client.files.create(file=("rows.jsonl", "\n".join(rows).encode()), purpose="batch")
+        made = client.batches.create(input_file_id=file.id, endpoint=line["url"], completion_window="24h")
+
+        def completed(least):
+            counts = client.batches.retrieve(made.id).request_counts
+            return counts is not None and counts.completed >= least
+
+        Baton.wait_for(lambda: completed(count // 4), 60, "a quarter of the rows")
+        site.kill_one("gateway")
+        Baton.wait_for(lambda: client.batches.retrieve(made.id).status == "completed", 120, "the end of the batch")
+        done = client.batches.retrieve(made.id)
+        answers = [json.loads(found) for found in client.files.content(done.output_file_id).text.splitlines()]
+    assert [found["custom_id"] for found in answers] == [f"q{number}" for number in range(count)]
+    assert (done.request_counts.failed, done.error_file_id) == (0, None)

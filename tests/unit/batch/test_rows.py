@@ -105,3 +105,9 @@ def test_other_files_and_stores_are_refused(name):
 def test_a_file_that_is_not_there_is_told(tmp_path):
     with pytest.raises(BatonError, match="does not exist"):
         list(Rows(Place.parse(str(tmp_path / "none.jsonl")), 10))
+
+
+def test_a_file_that_is_no_parquet_is_told(tmp_path):
+    (tmp_path / "rows.parquet").write_bytes(b"{}")
+    with pytest.raises(InvalidRequest, match="is no whole Parquet file"):
+        list(Rows(Place.parse(str(tmp_path / "rows.parquet")), 10))
