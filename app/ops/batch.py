@@ -15,6 +15,7 @@ import os
 import signal
 import sys
 from collections.abc import Sequence
+from datetime import UTC, datetime
 from pathlib import Path
 
 from app.batch.gateway_way import GatewayAsker, gateway_client
@@ -56,7 +57,9 @@ def _parser() -> argparse.ArgumentParser:
         prog="python -m app.ops.batch",
         description=f"Answer a file of requests. Where the gateway asks for an API key, it goes into {VARIABLE}.",
     )
-    parser.add_argument("input", help="rows to answer: .jsonl or .parquet, a path or s3://… or gs://…")
+    parser.add_argument(
+        "input", help="rows to answer: .jsonl or .parquet, a path or s3://… or gs://…; {date} stands for today (UTC)"
+    )
     parser.add_argument("output", help="where the answers go: .jsonl or .parquet, likewise")
     parser.add_argument(
         "--engine",
@@ -76,6 +79,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--data", type=Path, default=Path(".baton"), help="engine own: what {data} in it stands for")
     parser.add_argument("--concurrency", type=_positive, default=16, help="rows asked at once (%(default)s)")
     parser.add_argument("--progress", type=Path, help="folder that keeps what is done (default: OUTPUT.progress)")
+    parser.add_argument("--tolerate-failed", action="store_true", help="end with 0 though rows failed, for Jobs")
     parser.add_argument("--retry-failed", action="store_true", help="ask the rows again that failed before")
     parser.add_argument(
         "--patience", type=_positive, default=600, help="seconds without any answer before the run ends (%(default)s)"
@@ -100,7 +104,8 @@ def _positive(text: str) -> int:
 def _run(options: argparse.Namespace) -> int:
     if (options.engine == "own") != (options.config is not None):
         raise InvalidRequest("--config says what --engine own starts: give both or none of them.", "batch")
-    source, target = Place.parse(options.input), Place.parse(options.output)
+    today = datetime.now(UTC).date().isoformat()
+    source, target = (Place.parse(text.replace("{date}", today)) for text in (options.input, options.output))
     if source.uri == target.uri:
         raise InvalidRequest("Input and output are the same file: name another output.", "batch")
     with Ledger(_progress_folder(options, target)) as ledger:
@@ -114,8 +119,8 @@ def _run(options: argparse.Namespace) -> int:
             _answer(options, run, Rows(source, options.max_row_bytes))
         written = write_results(target, ledger.records())
         failed = ledger.failed
-    print(f"{options.output}: {written} rows, {failed} failed; {progress.told()}")
-    return 1 if failed else 0
+    print(f"{target.uri}: {written} rows, {failed} failed; {progress.told()}")
+    return 1 if failed and not options.tolerate_failed else 0
 
 
 def _progress_folder(options: argparse.Namespace, target: Place) -> Path:
