@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -13,6 +14,7 @@ from tests.app.baton import ROOT, START_SECONDS, Baton
 from tests.app.fake_cluster import running
 
 ROWS = 2000
+PAGE = (ROOT / "docs" / "batch.md").read_text("utf-8")
 
 
 def write_rows(path, count, **body):
@@ -120,3 +122,14 @@ def test_openai_s_client_runs_a_batch_over_the_death_of_its_gateway(site, tmp_pa
         answers = [json.loads(found) for found in client.files.content(done.output_file_id).text.splitlines()]
     assert [found["custom_id"] for found in answers] == [f"q{number}" for number in range(count)]
     assert (done.request_counts.failed, done.error_file_id) == (0, None)
+
+
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize("language", ["sh", "python"])
+def test_what_the_page_shows_is_run(site, language, tmp_path):
+    (shown,) = re.findall(rf"^```{language}\n(.*?)^```", PAGE, re.M | re.S)
+    shown = shown.replace("http://127.0.0.1:8000", site.cluster.url).replace(".baton/answers", f"{tmp_path}/answers")
+    command = [sys.executable, "-c", shown] if language == "python" else ["sh", "-c", shown]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=200)
+    assert done.returncode == 0, done.stderr
+    assert ("3 rows, 0 failed" if language == "sh" else "completed BatchRequestCounts(completed=2") in done.stdout
