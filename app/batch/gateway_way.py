@@ -11,11 +11,13 @@ import orjson
 from app.batch.ledger import Record
 from app.batch.rows import ENDPOINTS, Row
 from app.batch.run import TryAgain
-from app.errors import EngineFailed, Overloaded, StageUnavailable, Unauthenticated
+from app.errors import DeadlineExceeded, EngineFailed, Overloaded, StageUnavailable, Unauthenticated
 
 _CONNECT_SECONDS = 5.0
 #: Longer than any deadline that a gateway grants by default: its own refusal comes first.
 _SILENCE_SECONDS = 660.0
+#: What a passed deadline uses up of a row's attempts. Nearly always the row waited behind others, which may last hours.
+_LATE = 0.1
 #: Endpoints whose requests may name a priority.
 _WITH_PRIORITY = frozenset(ENDPOINTS[:2])
 
@@ -42,7 +44,7 @@ class GatewayAsker:
             )
         except httpx.TransportError as error:
             told = StageUnavailable(f"The gateway does not answer ({type(error).__name__}).", "gateway")
-            raise TryAgain(told, counts=isinstance(error, httpx.ReadError | httpx.RemoteProtocolError)) from None
+            raise TryAgain(told, cost=isinstance(error, httpx.ReadError | httpx.RemoteProtocolError)) from None
         return _read(row, reply, request_id)
 
 
@@ -64,7 +66,7 @@ def _read(row: Row, reply: httpx.Response, request_id: str) -> Record:
     error = body.get("error") if isinstance(body, dict) else None
     if not isinstance(error, dict):
         told = StageUnavailable(f"Something other than Baton answers at {reply.url.host}: check the address.")
-        raise TryAgain(told, counts=True)
+        raise TryAgain(told, cost=1)
     return _refused(row, reply, error, request_id)
 
 
@@ -76,7 +78,10 @@ def _refused(row: Row, reply: httpx.Response, error: Mapping[str, Any], request_
     if status in (429, 503):
         wait = reply.headers.get("retry-after", "")
         told = Overloaded(message, stage, None, int(wait) if wait.isascii() and wait.isdigit() else None)
-        raise TryAgain(told, counts=False)
+        raise TryAgain(told, cost=0)
     if status >= 500:
-        raise TryAgain(EngineFailed(message, stage), counts=True)
+        late = error.get("code") == DeadlineExceeded.code
+        if late:
+            raise TryAgain(DeadlineExceeded(message, stage), cost=_LATE)
+        raise TryAgain(EngineFailed(message, stage), cost=1)
     return Record(row.number, row.custom_id, status, request_id, None, dict(error))

@@ -22,13 +22,13 @@ _ATTEMPTS = 3
 class TryAgain(Exception):
     """The row was not answered, for a reason that will pass. ``error`` is what to tell if it does not.
 
-    ``counts`` tells whether the attempt was the row's: where a queue was full or nobody was there, it was not.
+    ``cost`` is the share of an attempt that the row used up: 0 where a queue was full or nobody was there.
     """
 
-    def __init__(self, error: BatonError, *, counts: bool) -> None:
+    def __init__(self, error: BatonError, *, cost: float) -> None:
         super().__init__(error.message)
         self.error = error
-        self.counts = counts
+        self.cost = cost
 
 
 class Asker(Protocol):
@@ -137,13 +137,13 @@ class BatchRun:
 
     async def _asked(self, row: Row, asker: Asker) -> Record:
         """Ask until the row is answered or refused for good, giving way whenever there is no room for it."""
-        attempts, pause = 0, _FIRST_PAUSE_SECONDS
+        attempts, pause = 0.0, _FIRST_PAUSE_SECONDS
         while True:
             try:
                 return await asker.ask(row)
             except TryAgain as told:
                 error = told.error
-                attempts += told.counts
+                attempts += told.cost
             if attempts >= _ATTEMPTS:
                 return failure(row.number, row.custom_id, error)
             if time.monotonic() - self._last_end > self._options.patience_seconds:

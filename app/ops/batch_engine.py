@@ -17,9 +17,9 @@ from pathlib import Path
 from typing import Any
 
 import httpx
+import yaml
 
-from app.config.local import LocalConfig, MachineConfig
-from app.config.yaml_file import read_yaml
+from app.config.local import MachineConfig, load
 from app.errors import ConfigError, StageUnavailable
 from app.ingestion.targets import wait_until_ready
 
@@ -34,11 +34,10 @@ def own_baton(config: Path, data: Path, seconds: int) -> Iterator[str]:
 
     ``seconds`` is how long it may take to start. SIGTERM stops it in order, as Ctrl-C does.
     """
-    data = data.resolve()
-    raw = read_yaml(config, {"data": str(data), "root": str(Path(__file__).resolve().parents[2])})
+    applications = _serve_configuration(config)
     before = signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
-        starting = _in_this_cluster(raw, seconds) if "applications" in raw else _on_this_machine(raw, config, data)
+        starting = _on_this_machine(config, data) if applications is None else _in_this_cluster(applications, seconds)
         with starting as url:
             wait_until_ready(url, seconds)
             yield url
@@ -46,14 +45,22 @@ def own_baton(config: Path, data: Path, seconds: int) -> Iterator[str]:
         signal.signal(signal.SIGTERM, before)
 
 
+def _serve_configuration(path: Path) -> dict[str, Any] | None:
+    """Return a file's Serve configuration, to the letter; None where it is none."""
+    with contextlib.suppress(OSError, UnicodeDecodeError, yaml.YAMLError):
+        found = yaml.safe_load(path.read_text("utf-8"))
+        return found if isinstance(found, dict) and "applications" in found else None
+    return None
+
+
 @contextlib.contextmanager
-def _on_this_machine(raw: Mapping[str, Any], path: Path, data: Path) -> Iterator[str]:
+def _on_this_machine(path: Path, data: Path) -> Iterator[str]:
     from app.ops.local_cluster import LocalCluster
 
-    config = LocalConfig.parse(raw, f"{path}:")
+    config = load(path, data.resolve())
     names = ("port", "metrics_port", "dashboard_port")
     machine = MachineConfig.parse(config.machine.model_dump() | dict(zip(names, _free_ports(), strict=True)), "machine")
-    cluster = LocalCluster(config.model_copy(update={"machine": machine}), data)
+    cluster = LocalCluster(config.model_copy(update={"machine": machine}), data.resolve())
     stop = threading.Event()
     try:
         cluster.start()

@@ -10,7 +10,7 @@ from app.batch.places import Place
 from app.batch.results import result_line, write_results
 from app.batch.rows import Row
 from app.batch.run import BatchRun, RowMeter, RunOptions, Stopped
-from app.errors import EngineFailed, InvalidRequest, Overloaded, StageUnavailable
+from app.errors import DeadlineExceeded, EngineFailed, InvalidRequest, Overloaded, StageUnavailable
 from app.metrics import MemoryMetrics
 
 HELLO = {"messages": [{"role": "user", "content": "hi"}]}
@@ -73,6 +73,18 @@ async def test_a_row_that_the_engine_fails_thrice_is_a_failed_row(site, tmp_path
         (found,) = ledger.records()
     assert (found.status, found.error["code"], found.error["stage"]) == (502, "engine_failed", "generator")
     assert len(site.pipeline.jobs) == 3
+
+
+async def test_rows_that_wait_behind_others_until_their_deadline_go_on_waiting(site, tmp_path):
+    site.pipeline.rescript(fail_before=DeadlineExceeded("It waited.", "generator"))
+    with Ledger(tmp_path) as ledger:
+        work = asyncio.create_task(run(site, ledger, rows(1)))
+        async with asyncio.timeout(10):
+            while len(site.pipeline.jobs) < 4:  # noqa: ASYNC110
+                await asyncio.sleep(0.01)
+        site.pipeline.rescript(fail_before=None)
+        await work
+        assert (ledger.done, ledger.failed) == (1, 0)
 
 
 async def test_a_run_gives_up_where_no_row_ends_and_loses_nothing(site, tmp_path):
