@@ -35,12 +35,12 @@ _EXPIRED = {
 
 
 def progress_of(config: BatchesConfig, owner: str, name: str) -> Ledger:
-    """Return the ledger of a batch, not yet opened. Raises NotFound."""
+    """Return the ledger of a batch, not yet locked. Raises NotFound."""
     return Ledger(Batches(config, owner).folder(name) / "progress")
 
 
 class Course:
-    """One batch, whose ledger this process holds open."""
+    """One batch, whose ledger this process has locked."""
 
     def __init__(self, config: BatchesConfig, owner: str, name: str, ledger: Ledger, meter: RowMeter) -> None:
         self.owner = owner
@@ -58,6 +58,7 @@ class Course:
         """Bring the batch to its end, or as far as it goes: what is raised leaves it open for another try."""
         if self._state["status"] in ENDED:
             return
+        await asyncio.to_thread(self.ledger.read)
         try:
             rows = await asyncio.to_thread(self._checked)
             why = await self._asked(rows, GatewayAsker(client, self._config.priority, self.name))
@@ -94,14 +95,17 @@ class Course:
     async def _watch(self, stop: asyncio.Event) -> None:
         """Tell how far the batch is, and stop it when it is cancelled or its time is over."""
         while True:
-            if (self._folder / CANCEL_MARK).exists():
-                self._why = "cancelled"
-            elif time.time() > self._state["expires_at"]:
-                self._why = "expired"
+            await asyncio.to_thread(self._look)
             if self._why:
                 stop.set()
-            self._save()
             await asyncio.sleep(_SAVE_SECONDS)
+
+    def _look(self) -> None:
+        if (self._folder / CANCEL_MARK).exists():
+            self._why = "cancelled"
+        elif time.time() > self._state["expires_at"]:
+            self._why = "expired"
+        self._save()
 
     def _write_out(self, rows: Rows, why: str) -> None:
         """Write the files of answers and of errors, and the end. Done once more after a crash, it does the same."""

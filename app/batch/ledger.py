@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import fcntl
 import os
-import time
 from array import array
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, dataclass
@@ -23,7 +22,6 @@ import orjson
 from app.errors import BatonError, Conflict
 
 _FORMAT = 1
-_SYNC_SECONDS = 1.0
 _NOT_DONE = -1
 
 
@@ -54,7 +52,7 @@ def failure(row: int, custom_id: str, error: BatonError, request_id: str = "") -
 
 
 class Ledger:
-    """The progress of one batch. Open it with ``with``, or ``open`` and ``close``; one process at a time may."""
+    """The progress of one batch, of one process at a time: ``with``, or ``lock``, ``read`` and ``close``."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -64,18 +62,19 @@ class Ledger:
         self._lock: BinaryIO | None = None
         self._log: BinaryIO | None = None
         self._end = 0
-        self._synced = 0.0
 
     def __enter__(self) -> Ledger:
-        """Open it."""
-        return self.open()
+        """Take the lock and read what is done. Raises Busy."""
+        self.lock()
+        self.read()
+        return self
 
     def __exit__(self, *_: object) -> None:
         """Close it."""
         self.close()
 
-    def open(self) -> Ledger:
-        """Take the lock and read what is done. Raises Busy."""
+    def lock(self) -> None:
+        """Take the lock. Raises Busy."""
         self._folder.mkdir(parents=True, exist_ok=True)
         self._lock = (self._folder / "lock").open("wb")
         try:
@@ -83,14 +82,11 @@ class Ledger:
         except OSError:
             self._lock.close()
             raise Busy(f"Another process works on {self._folder}: wait for it, or stop it.", "batch") from None
-        self._log = (self._folder / "done.jsonl").open("a+b")
-        self._read()
-        return self
 
     def close(self) -> None:
         """Leave everything on disk and give the lock back."""
         if self._log is not None:
-            self._sync()
+            self.sync()
             self._log.close()
         if self._lock is not None:
             self._lock.close()
@@ -129,15 +125,18 @@ class Ledger:
         return len(self._failed)
 
     def add(self, record: Record) -> None:
-        """Write a row's record; a kill right after it no longer loses it."""
+        """Write a row's record: no kill of the process loses it, and after :meth:`sync` no loss of the machine."""
         assert self._log is not None
         line = orjson.dumps(asdict(record)) + b"\n"
         self._log.write(line)
         self._log.flush()
         self._note(record.row, self._end, record.failed)
         self._end += len(line)
-        if time.monotonic() - self._synced > _SYNC_SECONDS:
-            self._sync()
+
+    def sync(self) -> None:
+        """Bring what was written onto the disk. May run beside :meth:`add`, in another thread: it takes its time."""
+        assert self._log is not None
+        os.fsync(self._log.fileno())
 
     def records(self, wanted: Callable[[bool], bool] = lambda failed: True) -> Iterator[Record]:
         """Yield the records in the rows' order; ``wanted`` chooses by whether a row failed."""
@@ -147,8 +146,9 @@ class Ledger:
                     log.seek(place)
                     yield Record(**orjson.loads(log.readline()))
 
-    def _read(self) -> None:
-        assert self._log is not None
+    def read(self) -> None:
+        """Read what is done, which takes the longer the more that is."""
+        self._log = (self._folder / "done.jsonl").open("a+b")
         self._log.seek(0)
         for line in self._log:
             if not line.endswith(b"\n"):
@@ -164,9 +164,3 @@ class Ledger:
         self._done += self._places[row] == _NOT_DONE
         self._places[row] = place
         (self._failed.add if failed else self._failed.discard)(row)
-
-    def _sync(self) -> None:
-        assert self._log is not None
-        self._log.flush()
-        os.fsync(self._log.fileno())
-        self._synced = time.monotonic()

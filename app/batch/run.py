@@ -15,6 +15,8 @@ from app.errors import BatonError, StageUnavailable
 from app.metrics import Metrics
 
 _FIRST_PAUSE_SECONDS, _LONGEST_PAUSE_SECONDS = 0.25, 15.0
+#: How often what is done is brought onto the disk, off the event loop: a gateway's answers others on it.
+_SYNC_SECONDS = 1.0
 #: Errors of the gateway or the engine that a row may meet before it counts as failed.
 _ATTEMPTS = 3
 
@@ -111,7 +113,7 @@ class BatchRun:
         pending = self.pending(rows)
         self._last_end = time.monotonic()
         workers = [asyncio.create_task(self._work(pending, asker)) for _ in range(self._options.concurrency)]
-        stopping = asyncio.create_task(stop.wait())
+        stopping, syncing = asyncio.create_task(stop.wait()), asyncio.create_task(self._sync())
         try:
             left = set(workers)
             while left:
@@ -122,10 +124,15 @@ class BatchRun:
                     worker.result()
                 left -= done
         finally:
-            for task in (*workers, stopping):
+            for task in (*workers, stopping, syncing):
                 task.cancel()
-            await asyncio.gather(*workers, stopping, return_exceptions=True)
+            await asyncio.gather(*workers, stopping, syncing, return_exceptions=True)
             pending.close()
+
+    async def _sync(self) -> None:
+        while True:
+            await asyncio.sleep(_SYNC_SECONDS)
+            await asyncio.to_thread(self._ledger.sync)
 
     async def _work(self, pending: Iterator[Row], asker: Asker) -> None:
         for row in pending:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+from functools import partial
 
 import httpx
 from starlette.responses import JSONResponse
@@ -78,9 +79,16 @@ class BatchWorker:
             if name in self._at_work:
                 continue
             with contextlib.suppress(Busy):
-                ledger = await asyncio.to_thread(progress_of(config, owner, name).open)
+                ledger = progress_of(config, owner, name)
+                ledger.lock()
                 course = Course(config, owner, name, ledger, self._meter)
-                self._at_work[name] = asyncio.create_task(self._work(course, app))
+                self._at_work[name] = task = asyncio.create_task(self._work(course, app))
+                # Not by the task itself: one that is cancelled before it begins runs no `finally`.
+                task.add_done_callback(partial(self._over, course))
+
+    def _over(self, course: Course, task: asyncio.Task[None]) -> None:
+        course.ledger.close()
+        del self._at_work[course.name]
 
     async def _work(self, course: Course, app: ASGIApp) -> None:
         try:
@@ -91,9 +99,6 @@ class BatchWorker:
             _log.warning("gateway: batch %s stopped and is taken up again: %s", course.name, error.message)
         except OSError as error:
             _log.warning("gateway: the storage of batch %s fails: %s", course.name, type(error).__name__)
-        finally:
-            await asyncio.to_thread(course.ledger.close)
-            self._at_work.pop(course.name, None)
 
     def _granted(self, app: ASGIApp, owner: str) -> ASGIApp:
         """Return the application as the owner's key reaches it, for as long as that key is in force."""
