@@ -11,7 +11,7 @@ import orjson
 from app.batch.ledger import Record
 from app.batch.rows import ENDPOINTS, Row
 from app.batch.run import TryAgain
-from app.errors import DeadlineExceeded, EngineFailed, Overloaded, StageUnavailable, Unauthenticated
+from app.errors import CollectionDamaged, DeadlineExceeded, EngineFailed, Overloaded, StageUnavailable, Unauthenticated
 
 _CONNECT_SECONDS = 5.0
 #: Longer than any deadline that a gateway grants by default: its own refusal comes first.
@@ -66,7 +66,7 @@ def _read(row: Row, reply: httpx.Response, request_id: str) -> Record:
     error = body.get("error") if isinstance(body, dict) else None
     if not isinstance(error, dict):
         told = StageUnavailable(f"Something other than Baton answers at {reply.url.host}: check the address.")
-        raise TryAgain(told, cost=1)
+        raise TryAgain(told, cost=reply.status_code < 500)  # a proxy says so while the gateway behind it starts anew
     return _refused(row, reply, error, request_id)
 
 
@@ -78,10 +78,9 @@ def _refused(row: Row, reply: httpx.Response, error: Mapping[str, Any], request_
     if status in (429, 503):
         wait = reply.headers.get("retry-after", "")
         told = Overloaded(message, stage, None, int(wait) if wait.isascii() and wait.isdigit() else None)
-        raise TryAgain(told, cost=0)
+        raise TryAgain(told, cost=error.get("code") == CollectionDamaged.code)
     if status >= 500:
-        late = error.get("code") == DeadlineExceeded.code
-        if late:
+        if error.get("code") == DeadlineExceeded.code:
             raise TryAgain(DeadlineExceeded(message, stage), cost=_LATE)
         raise TryAgain(EngineFailed(message, stage), cost=1)
     return Record(row.number, row.custom_id, status, request_id, None, dict(error))

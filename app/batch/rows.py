@@ -114,13 +114,12 @@ class Rows:
 def lines(source: BinaryIO, max_bytes: int) -> Iterator[bytes | None]:
     """Yield each line that is not blank; None for one over ``max_bytes``, which is never held in memory whole."""
     while line := source.readline(max_bytes + 2):
-        if line.endswith(b"\n") or len(line) <= max_bytes:
-            if line.strip():
-                yield line.strip()
-            continue
-        while not line.endswith(b"\n") and line:
-            line = source.readline(1 << 16)
-        yield None
+        if len(line.rstrip(b"\r\n")) > max_bytes:
+            while line and not line.endswith(b"\n"):
+                line = source.readline(1 << 16)
+            yield None
+        elif line.strip():
+            yield line.strip()
 
 
 def _line_parts(raw: Mapping[str, Any]) -> tuple[str, Mapping[str, Any]]:

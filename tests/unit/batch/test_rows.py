@@ -61,9 +61,10 @@ def test_a_bad_row_is_told_and_the_next_one_is_read(tmp_path, line, sentence):
 
 def test_a_line_may_be_as_long_as_the_limit_and_no_byte_longer(tmp_path):
     exact = json.dumps({"prompt": "x" * (1000 - len('{"prompt": ""}'))}).encode()
-    fits, over = read(tmp_path, exact, exact.replace(b"x", b"xx", 1))
-    assert (len(exact), fits.error) == (1000, None)
-    assert "longer than 1000 bytes" in over.error.message
+    longer = exact.replace(b"x", b"xx", 1)
+    fits, over, again, last = read(tmp_path, exact, longer, QUESTION, longer)
+    assert (len(exact), fits.error, again.error) == (1000, None, None)
+    assert all("longer than 1000 bytes" in row.error.message for row in (over, last))
 
 
 def test_the_second_of_two_rows_with_one_custom_id_is_refused(tmp_path):

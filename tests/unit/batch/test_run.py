@@ -2,9 +2,11 @@
 
 import asyncio
 
+import httpx
 import pyarrow.parquet as pq
 import pytest
 
+from app.batch.gateway_way import GatewayAsker
 from app.batch.ledger import Ledger
 from app.batch.places import Place
 from app.batch.results import result_line, write_results
@@ -85,6 +87,22 @@ async def test_rows_that_wait_behind_others_until_their_deadline_go_on_waiting(s
         site.pipeline.rescript(fail_before=None)
         await work
         assert (ledger.done, ledger.failed) == (1, 0)
+
+
+@pytest.mark.parametrize(("status", "tries"), [(502, 4), (404, 3)])
+async def test_what_is_no_baton_fails_no_row_while_a_proxy_waits_for_one(tmp_path, status, tries):
+    asked = []
+
+    def answer(request):
+        asked.append(request)
+        return httpx.Response(200, json={}) if len(asked) == 4 else httpx.Response(status, text="<html>")
+
+    async with httpx.AsyncClient(transport=httpx.MockTransport(answer), base_url="http://gateway") as client:
+        with Ledger(tmp_path) as ledger:
+            batch = BatchRun(ledger, RunOptions(), RowMeter(MemoryMetrics()))
+            await batch.run(rows(1), GatewayAsker(client, "batch", "run"), asyncio.Event())
+            assert ledger.failed == (status == 404)
+    assert len(asked) == tries
 
 
 async def test_a_run_gives_up_where_no_row_ends_and_loses_nothing(site, tmp_path):
