@@ -30,8 +30,9 @@ HOST_RULE_PATTERN = r"^(\*|(\*\.)?([a-z0-9_\-]+\.)*[a-z0-9_\-]+|[0-9a-f:]*:[0-9a
 WEB_PATTERN = r"^https?://[^\s/@?#\\]+(/[^\s?#\\]*)?$"
 #: SHA-256 of an API key.
 KEY_HASH_PATTERN = r"^sha256:[0-9a-f]{64}$"
-#: A file by its whole path.
+#: A file by its whole path; a folder likewise, or none.
 FILE_PATTERN = r"^/.+$"
+FOLDER_PATTERN = r"^(/.+)?$"
 #: Names of keys and tenants.
 KEY_PATTERN = r"^[a-z0-9][a-z0-9._-]{0,62}$"
 #: Names with ``*`` for any characters, as the scopes of keys hold them.
@@ -47,6 +48,7 @@ _ALLOWED = {
     ENDPOINT_PATTERN: "must be a whole address like http://collector:4318/v1/traces, or empty",
     KEY_HASH_PATTERN: "must be sha256: and 64 hexadecimal digits, as `python -m app.ops.keys hash` prints them",
     FILE_PATTERN: "must be a whole path, which begins with a slash",
+    FOLDER_PATTERN: "must be a whole path, which begins with a slash, or empty",
     KEY_PATTERN: "must be 1 to 63 small letters (a-z), digits, '.', '_' or '-', beginning with a letter or digit",
     SCOPE_PATTERN: "must be a name, or one with * for any characters, like docs-*",
     ORIGIN_PATTERN: "must be an origin in small letters and without a path, like https://chat.example.com",

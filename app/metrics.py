@@ -130,6 +130,10 @@ _QUALITY = (
         "baton_confidence", ("profile",), "Probability that an answer is right, as the reply states it.", _SHARES
     ),
 )
+_BATCH = (
+    _counter("baton_batch_rows_total", ("outcome",), "Rows of batches that ended, answered or failed."),
+    _gauge("baton_batch_rows_at_work", (), "Rows of batches that are being answered or wait for room."),
+)
 _CONFIGURATION = (
     _counter("baton_config_refused_total", ("deployment",), "Live configurations refused."),
     _gauge(
@@ -141,7 +145,7 @@ _CONFIGURATION = (
 )
 
 TABLE: Mapping[str, Metric] = {
-    metric.name: metric for metric in (*_REQUESTS, *_STAGES, *_HOPS, *_QUALITY, *_CONFIGURATION)
+    metric.name: metric for metric in (*_REQUESTS, *_STAGES, *_HOPS, *_QUALITY, *_BATCH, *_CONFIGURATION)
 }
 
 

@@ -62,6 +62,7 @@ def _burning() -> Iterator[Alert]:
 
 
 _GROWTH = 0.01
+_FAILED = 'outcome="failed"'
 _PIPELINE = (
     Alert(
         "BatonLatencySpike",
@@ -127,6 +128,20 @@ _PIPELINE = (
         "baton-pipeline",
         ("The gateway's log names the rule.", "Pipeline board, row guardrail."),
         ("Mend the classifier; until then set `onError: fail_closed` of its policy if no text may pass unjudged.",),
+    ),
+    Alert(
+        "BatonBatchRowsFail",
+        "warning",
+        "10m",
+        f"{rate('ray_baton_batch_rows_total', '15m', _FAILED)}\n/ {rate('ray_baton_batch_rows_total', '15m')} > 0.5",
+        "Most rows of the batches fail" + _WHERE,
+        "{{ $value | humanizePercentage }} of the rows that ended in a quarter of an hour have no answer.",
+        "baton-batch",
+        (
+            "Batch board: rows by outcome. A batch's error file names the fault of each row.",
+            "All alike: a wrong model or profile in the rows, or a key that may not use it.",
+        ),
+        ("Mend the rows and send them again; a run of `app.ops.batch` asks failed rows again with `--retry-failed`.",),
     ),
     Alert(
         "BatonConfigRefused",

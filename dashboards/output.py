@@ -6,12 +6,12 @@ from pathlib import Path
 
 from dashboards import rules
 from dashboards.board import render
-from dashboards.boards import cluster, engine, overview, pipeline, routing
+from dashboards.boards import batch, cluster, engine, overview, pipeline, routing
 
 ROOT = Path(__file__).resolve().parents[1]
 FILES = ROOT / "charts" / "baton" / "files"
 RULES = FILES / "rules" / "baton.yaml"
-BOARDS = (overview.BOARD, pipeline.BOARD, engine.BOARD, routing.BOARD, cluster.BOARD)
+BOARDS = (overview.BOARD, pipeline.BOARD, engine.BOARD, routing.BOARD, batch.BOARD, cluster.BOARD)
 
 
 def board_path(uid: str) -> Path:

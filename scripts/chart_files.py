@@ -9,6 +9,7 @@ from typing import Any
 
 import yaml
 
+from app.config.chart.batch import BatchValues
 from app.config.chart.objects import CollectionValues
 from app.config.chart.pods import WorkerGroup
 from app.config.chart.values import ChartValues, ModelValues
@@ -34,6 +35,7 @@ def schema() -> dict[str, Any]:
     for properties, name in (
         (found["properties"], "models"),
         (found["properties"], "collections"),
+        (found["properties"], "batch"),
         (found["$defs"]["ChartSettings"]["properties"], "profiles"),
         (found["$defs"]["ChartSettings"]["properties"], "routing"),
         (found["$defs"]["RoutingConfig"]["properties"], "variants"),
@@ -59,8 +61,9 @@ def _close_verbatim(found: dict[str, Any]) -> None:
         for key in parts.keys() & properties.keys():
             properties[key] = {**parts[key], "description": properties[key]["description"]}
     volume = crd[parts["volumes"]["items"]["$ref"].rsplit("/", 1)[1]]
-    source = found["$defs"]["CollectionValues"]["properties"]["volume"]
-    source |= {"properties": volume["properties"], "additionalProperties": False}
+    for name in ("CollectionValues", "BatchValues"):
+        source = found["$defs"][name]["properties"]["volume"]
+        source |= {"properties": volume["properties"], "additionalProperties": False}
     wanted = [json.dumps([parts, volume])]
     while wanted:
         for name in re.findall(r"#/\$defs/([0-9a-f]{12})", wanted.pop()):
@@ -109,21 +112,23 @@ def defaults() -> dict[str, Any]:
     return {
         "values": _dump(ChartValues()),
         "workerGroup": _dump(WorkerGroup(name="x")) | {"name": ""},
-        "model": {key: value for key, value in _dump(ModelValues(engine={})).items() if key != "engine"},
-        "collection": {key: value for key, value in _dump(CollectionValues(path="x")).items() if key != "path"},
-        "engineLoopShape": _without(_dump(EngineLoopShape(model="x", source="x")), "model", "source"),
+        "engineLoopShape": _without(EngineLoopShape(model="x", source="x"), "model", "source"),
+        "model": _without(ModelValues(engine={}), "engine"),
+        "collection": _without(CollectionValues(path="x"), "path"),
+        "batch": _without(BatchValues(input="/x.jsonl", output="/y.jsonl"), "input", "output"),
         "autoscaling": AutoscalingOptions().model_dump(exclude_none=True),
         "environment": {**COMMON, **PODS},
     }
 
 
-def _without(values: dict[str, Any], *names: str) -> dict[str, Any]:
-    return {key: value for key, value in values.items() if key not in names}
-
-
 def _dump(model: Any) -> dict[str, Any]:
     found: dict[str, Any] = model.model_dump(mode="json", by_alias=True, exclude_none=True)
     return found
+
+
+def _without(model: Any, *given: str) -> dict[str, Any]:
+    """Return a model's defaults without the keys that everybody has to give."""
+    return {key: value for key, value in _dump(model).items() if key not in given}
 
 
 def readme() -> str:

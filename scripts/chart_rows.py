@@ -23,6 +23,7 @@ GROUPS: dict[str, tuple[str, ...]] = {
         "upgrade",
         "doctor",
         "rollout",
+        "batch",
         "test",
         "jobs",
         "observability",

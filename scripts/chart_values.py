@@ -39,6 +39,14 @@ _EXAMPLES = {
 #   steps: [{share: 5, seconds: 600}, {share: 25, seconds: 1800}, {share: 50, seconds: 1800}]
 #   gates: [{gate: errors, bound: 0.02}, {gate: latencyP95, bound: 1.5, relative: true}]
 """,
+    "batch": """\
+# batch:
+#   nightly:
+#     input: /batch/{date}.jsonl
+#     output: /batch/{date}-answers.jsonl
+#     schedule: "0 1 * * *"
+#     volume: {persistentVolumeClaim: {claimName: batches}}
+""",
     "collections": """\
 # collections:
 #   docs: {path: /opt/baton/samples/docs}

@@ -1,8 +1,8 @@
-"""Makes tests/chart/kuberay/rayservice.json from KubeRay's CRD: what the API server checks, closed and without prose.
+"""Makes tests/chart/kuberay/*.json from KubeRay's CRDs: what the API server checks, closed and without prose.
 
-    python -m scripts.kuberay_schema 1.6.0 …/ray-operator/config/crd/bases/ray.io_rayservices.yaml
+    python -m scripts.kuberay_schema 1.6.0 …/ray-operator/config/crd/bases/ray.io_{rayservices,rayjobs,raycronjobs}.yaml
 
-The CRD stands in the repository ray-project/kuberay under the tag of that version.
+The CRDs stand in the repository ray-project/kuberay under the tag of that version.
 """
 
 from __future__ import annotations
@@ -52,18 +52,21 @@ def shared(node: dict[str, Any], definitions: dict[str, Any]) -> dict[str, Any]:
 
 
 def main(arguments: list[str]) -> int:
-    """Write the schema."""
-    version, path = arguments
-    crd = yaml.safe_load(Path(path).read_text(encoding="utf-8"))
-    served = next(entry for entry in crd["spec"]["versions"] if entry["name"] == "v1")
-    raw = served["schema"]["openAPIV3Schema"]
-    definitions: dict[str, Any] = {}
-    found = {
-        "$comment": f"KubeRay {version}, the spec of a RayService (ray.io/v1), by scripts/kuberay_schema.py",
-        "$ref": shared(pruned(raw["properties"]["spec"]), definitions)["$ref"],
-    }
-    TARGET.parent.mkdir(parents=True, exist_ok=True)
-    TARGET.write_text(json.dumps({**found, "$defs": definitions}, sort_keys=True, indent=0) + "\n", encoding="utf-8")
+    """Write the schemas."""
+    version, *paths = arguments
+    for path in paths:
+        crd = yaml.safe_load(Path(path).read_text(encoding="utf-8"))
+        served = next(entry for entry in crd["spec"]["versions"] if entry["name"] == "v1")
+        raw = served["schema"]["openAPIV3Schema"]
+        definitions: dict[str, Any] = {}
+        kind = crd["spec"]["names"]["kind"]
+        found = {
+            "$comment": f"KubeRay {version}, the spec of a {kind} (ray.io/v1), by scripts/kuberay_schema.py",
+            **shared(pruned(raw["properties"]["spec"]), definitions),
+            "$defs": definitions,
+        }
+        text = json.dumps(found, sort_keys=True, indent=0) + "\n"
+        (TARGET.parent / f"{kind.lower()}.json").write_text(text, encoding="utf-8")
     return 0
 
 

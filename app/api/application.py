@@ -8,13 +8,13 @@ from dataclasses import dataclass
 from fastapi import FastAPI
 from pydantic import BaseModel
 
-from app.api import collections, embeddings, generate, models, pages, probes
+from app.api import batches, collections, embeddings, files, generate, models, pages, probes
 from app.api.chat import router as chat
 from app.api.completions import router as completions
 from app.api.context import Gateway, Observe, Observed
 from app.api.error_handlers import install_error_handlers
 from app.api.keys import KeyMiddleware
-from app.api.middleware import BodyLimitMiddleware, OriginMiddleware, RequestMiddleware
+from app.api.middleware import BodyLimitMiddleware, OriginMiddleware, RequestMiddleware, no_upload
 from app.config.gateway import GatewayConfig, LimitsConfig
 from app.jobs import PipelinePort
 from app.keys.ring import Keys
@@ -55,13 +55,14 @@ class Surroundings:
     traces: Traces = OFF
     keys: Keys | None = None
     behind_proxy: bool = False
+    upload_bytes: Callable[[str], int] = no_upload
 
 
 def protect(app: FastAPI, limits: Callable[[], LimitsConfig], around: Surroundings) -> None:
     """Give an API what every one of Baton's has: errors in one shape, request ids, keys, origins, limits on bodies."""
     app.state.limits = limits
     install_error_handlers(app)
-    app.add_middleware(BodyLimitMiddleware, limits=limits)
+    app.add_middleware(BodyLimitMiddleware, limits=limits, upload_bytes=around.upload_bytes)
     if around.keys is not None:
         app.add_middleware(KeyMiddleware, keys=around.keys)
     app.add_middleware(OriginMiddleware, limits=limits)
@@ -96,10 +97,13 @@ def build_api(
         responses={"default": {"model": ErrorReply, "description": "Refused or failed."}},
     )
     app.state.gateway = Gateway(port, settings)
-    protect(app, lambda: settings().limits, Surroundings(observe, traces, keys, behind_proxy))
+    around = Surroundings(
+        observe, traces, keys, behind_proxy, lambda path: files.upload_bytes(path, settings().batches)
+    )
+    protect(app, lambda: settings().limits, around)
     for router in (chat.router, completions.router, embeddings.router, models.router):
         app.include_router(router)
         app.include_router(router, prefix="/{profile}", include_in_schema=False)
-    for router in (generate.router, collections.router, probes.router, pages.router):
+    for router in (generate.router, collections.router, files.router, batches.router, probes.router, pages.router):
         app.include_router(router)
     return app

@@ -8,12 +8,15 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from app.api.context import facts_of
 from app.errors import Unauthenticated
 from app.keys.meter import Meter
-from app.keys.ring import Keys
+from app.keys.ring import Grant, Keys
 
 #: What stays open: probes, and the page that asks for a key, with its files. They show nothing of what is served.
 _OPEN = frozenset({"/healthz", "/readyz", "/"})
 _OPEN_FOLDER = "/static/"
 _LONGEST_SECRET = 256
+#: Where the scope of a request that this process makes for itself (a batch's row) holds what its key may do. What comes
+#: in over a socket cannot bring it.
+GRANT = "baton.grant"
 
 
 class KeyMiddleware:
@@ -32,7 +35,7 @@ class KeyMiddleware:
         if scope["type"] != "http" or not self.keys.on or _is_open(scope["path"]):
             await self.app(scope, receive, send)
             return
-        grant = self.keys.grant(_secret(Headers(scope=scope)))
+        grant: Grant = scope.get(GRANT) or self.keys.grant(_secret(Headers(scope=scope)))
         facts = facts_of(scope)
         facts.key_id, facts.rights, facts.meter = grant.key_id, grant.rights, grant.meter
         with grant.meter.at_work():

@@ -238,16 +238,25 @@ def _is_ours(host: str, limits: LimitsConfig) -> bool:
     return False
 
 
+def no_upload(path: str) -> int:
+    """Tell that no path takes more than the limit of all bodies."""
+    del path
+    return 0
+
+
 class BodyLimitMiddleware:
     """Refuses bodies over the limits.
 
     Too large: at once when the length is announced, else as soon as too much has come in. Too slow: when the time for
-    the whole body is over.
+    the whole body is over. ``upload_bytes`` tells how much a path takes that may take more than others.
     """
 
-    def __init__(self, app: ASGIApp, limits: Callable[[], LimitsConfig]) -> None:
+    def __init__(
+        self, app: ASGIApp, limits: Callable[[], LimitsConfig], upload_bytes: Callable[[str], int] = no_upload
+    ) -> None:
         self.app = app
         self.limits = limits
+        self.upload_bytes = upload_bytes
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one ASGI connection."""
@@ -255,7 +264,7 @@ class BodyLimitMiddleware:
             await self.app(scope, receive, send)
             return
         limits = self.limits()
-        limit = limits.max_body_bytes
+        limit = max(limits.max_body_bytes, self.upload_bytes(scope["path"]))
         lingering = _lingering(receive, send)
         if _announced(Headers(scope=scope)) > limit:
             await error_response(_too_large(limit), scope)(scope, receive, lingering)

@@ -9,6 +9,7 @@ from pydantic import Field, PrivateAttr, model_validator
 
 from app.answers.json_check import check_schema
 from app.config.base import Config
+from app.config.batches import BatchesConfig
 from app.config.priorities import DEFAULT_PRIORITIES, DEFAULT_PRIORITY, PriorityConfig
 from app.config.profile import Count, ModelName, Name, ProfileConfig
 from app.config.response_format import WrittenSchemaFormat
@@ -122,6 +123,8 @@ class GatewayConfig(Config):
     """The class of requests that name none."""
     routing: dict[Name, RoutingConfig] = Field(default_factory=dict)
     """Variants, rules and shadows by profile."""
+    batches: BatchesConfig = BatchesConfig()
+    """Files and batches."""
     #: What variants answer under: putting one together takes 0.3 ms of a core, and each request needs one.
     _variants: dict[tuple[str, str], ProfileConfig] = PrivateAttr(default_factory=dict)
 
@@ -129,6 +132,8 @@ class GatewayConfig(Config):
     def _classes_fit_together(self) -> Self:
         if self.default_priority not in self.priorities:
             raise ValueError(f"defaultPriority names {self.default_priority!r}, which priorities does not hold")
+        if self.batches.folder and self.batches.priority not in self.priorities:
+            raise ValueError(f"batches.priority names {self.batches.priority!r}, which priorities does not hold")
         for name, found in self.priorities.items():
             if (found.timeout_seconds or 0) > self.limits.max_timeout_seconds:
                 raise ValueError(f"priorities.{name}.timeoutSeconds is larger than limits.maxTimeoutSeconds")

@@ -14,6 +14,7 @@ from pydantic.alias_generators import to_camel
 from app.config.answers import AssemblerConfig, PostprocessorConfig
 from app.config.auth import AuthConfig
 from app.config.base import Config
+from app.config.batches import BatchesConfig
 from app.config.deployment_options import Options
 from app.config.embedder import EmbedderConfig
 from app.config.gateway import GatewayConfig, LimitsConfig, ModelInfo
@@ -162,6 +163,8 @@ class PipelineSettings(Config):
     either ``lora_config`` (fetched when first asked for) or the adapters among its ``lora_modules``."""
     routing: dict[Name, RoutingConfig] = Field(default_factory=dict)
     """Variants of profiles with their weights, rules before the weights, and shadow traffic, by profile."""
+    batches: BatchesConfig = BatchesConfig()
+    """OpenAI's Files and Batches endpoints."""
     priorities: dict[Name, PriorityConfig] = Field(default_factory=lambda: dict(DEFAULT_PRIORITIES), max_length=16)
     """Priority classes by name; requests name theirs in the field `priority`."""
     default_priority: Name = DEFAULT_PRIORITY
@@ -229,6 +232,7 @@ class PipelineSettings(Config):
                 "routing": self.routing,
                 "priorities": self.priorities,
                 "default_priority": self.default_priority,
+                "batches": self.batches,
             },
             "settings",
         )

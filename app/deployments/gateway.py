@@ -15,6 +15,7 @@ from app.admission import Admission
 from app.answering import Stages
 from app.api.application import build_api
 from app.api.context import Observed
+from app.batch.worker import BatchWorker
 from app.config.gateway import GatewayConfig
 from app.config.pipeline import PipelineSettings, PipelineShape
 from app.config.serve import STAGES
@@ -55,6 +56,7 @@ class Gateway:
         self._metrics: Metrics = RayMetrics()
         self._live = LiveSettings("gateway", self._take, self._metrics, _lasting)
         self._keys = Keys(self._metrics, ClusterKept("keys"))
+        self._batches = BatchWorker(self._metrics, self._keys)
         self._settings: GatewayConfig | None = None
         self._stage_settings: PipelineSettings | None = None
         self._payloads = open_payloads(self._shape)
@@ -101,7 +103,9 @@ class Gateway:
 
     async def __serve_build_asgi_app__(self) -> FastAPI:
         ways = (lambda: self._pipeline, self._current_settings, self._observe, self._traces)
-        return build_api(*ways, keys=self._keys, behind_proxy=True)
+        app = build_api(*ways, keys=self._keys, behind_proxy=True)
+        self._batches.serve(app)
+        return app
 
     def _current_settings(self) -> GatewayConfig:
         if self._settings is None:
@@ -129,6 +133,7 @@ class Gateway:
         await asyncio.to_thread(self._traces.configure, settings.traces)
         self._keys.use(keys)
         self._settings = gateway
+        self._batches.configure(gateway.batches)
 
     async def _configure_stages(self, settings: PipelineSettings) -> None:
         """Configure all stages of this process or, when one refuses, none."""

@@ -130,6 +130,19 @@ class Keys:
             raise Unauthenticated(f"This API key of {found[1].key_id} has expired: ask for a new one.")
         return found[1]
 
+    def grant_of(self, key_id: str | None) -> Grant | None:
+        """Return what the key with this id gets now, None where none is asked for. Raises Unauthenticated.
+
+        For work that goes on after the request that began it: it needs a key where keys are on and was begun with one,
+        and none where they are off and was begun without.
+        """
+        if not self.on and key_id is None:
+            return None
+        for _, expires, grant in self._digests:
+            if grant.key_id == key_id and not 0 < expires <= self._now():
+                return grant
+        raise Unauthenticated("The API key that began this opens nothing any more: begin it anew with another one.")
+
     def _take(self, loaded: Loaded) -> None:
         entries = loaded.keys.keys if loaded.keys else ()
         gone = self._meters.keys() - {entry.id for entry in entries}

@@ -48,6 +48,9 @@ def pod_specs(objects: list[dict[str, Any]]) -> Iterator[dict[str, Any]]:
             yield found["spec"]
         elif found["kind"] in ("Job", "StatefulSet", "Deployment"):
             yield found["spec"]["template"]["spec"]
+        elif found["kind"] == "RayJob":
+            cluster = found["spec"]["rayClusterSpec"]
+            yield from (group["template"]["spec"] for group in (cluster["headGroupSpec"], *cluster["workerGroupSpecs"]))
         elif found["kind"] == "RayService":
             yield from (group["template"]["spec"] for group in groups([found]))
 

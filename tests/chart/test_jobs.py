@@ -20,6 +20,7 @@ ALL = {
     "secretEnv": SECRETS,
     "modelCache": {"kind": "claim", "offline": False, "preload": {"enabled": True, "models": ["gpt2"]}},
     "doctor": {"enabled": True},
+    "batch": {"nightly": {"input": "/batch/a.jsonl", "output": "/batch/b.jsonl", "volume": {"emptyDir": {}}}},
     "settings": {"routing": {"default": {"variants": {"old": {"weight": 1}, "new": {"weight": 0}}}}},
     "rollout": {"enabled": True, "prometheusUrl": "http://prometheus:9090", "plan": PLAN},
     "gcsFaultTolerance": {
@@ -53,7 +54,7 @@ def place(spec):
 def test_jobs_and_the_test_run_where_they_are_told(chart):
     objects = render(chart, {"jobs": PLACE})
     found = pods(objects)
-    assert set(found) == {"index", "preload", "doctor", "rollout", "ask"}
+    assert set(found) == {"index", "preload", "doctor", "rollout", "batch", "ask"}
     assert all(place(spec) == PLACE for spec in found.values())
     assert place(redis(objects)) == {}
     assert all(place(group["template"]["spec"]) == {} for group in groups(objects))

@@ -45,6 +45,11 @@ def gpu_model(tp, pp=1, strategy="PACK", accelerator=None, replicas=1):
     )
 
 
+def batch(**values):
+    usual = {"input": "/batch/a.jsonl", "output": "/batch/b.jsonl", "volume": {"emptyDir": {}}}
+    return {"batch": {"nightly": {**usual, **values}}}
+
+
 def group(**values):
     return {"workerGroups": [merged(CPU, values)]}
 
@@ -255,6 +260,41 @@ CLUSTER = {
         "gcsFaultTolerance.redisAddress redis:6379",
         "pipeline.store.uri http://qdrant:6333",
         "the doctor asks",
+    ),
+    "batch without a volume": (batch(volume=None), "batch.nightly reads or writes files and has no volume"),
+    "batch without a place for its progress": (
+        batch(volume=None, input="s3://rows/a.jsonl", output="s3://rows/b.jsonl"),
+        "batch.nightly has no volume to keep what is done on",
+    ),
+    "batch beside its volume": (batch(output="/elsewhere/b.jsonl"), "/elsewhere/b.jsonl", "batch.nightly.mountPath"),
+    "batch over itself": (batch(output="/batch/a.jsonl"), "input and output are the same file"),
+    "batch of another format": (batch(input="/batch/a.csv"), "/batch/nightly/input"),
+    "batch with a name that a shell reads": (batch(input="/batch/$(id).jsonl"), "/batch/nightly/input"),
+    "batch that meets its own output": (batch(schedule="0 1 * * *"), "put {date} into batch.nightly.output"),
+    "batch with half a schedule": (batch(schedule="0 1"), "/batch/nightly/schedule"),
+    "batch of an unknown class": (batch(priority="low"), "batch.nightly.priority names low"),
+    "batch without a key": (
+        merged(batch(), {"settings": {"auth": {"enabled": True}}, "auth": {"existingSecret": "k"}}),
+        "closes the gateway to batch.nightly",
+    ),
+    "batch with an index of one pod": (batch(engine="own"), "index.claim.accessMode to ReadWriteMany"),
+    "batch without the gate": (
+        batch(engine="own", schedule="0 1 * * *", output="/batch/{date}.jsonl"),
+        "feature gate RayCronJob",
+    ),
+    "batch with a long name": (
+        merged(batch(engine="own"), {"fullnameOverride": "a" * 30}),
+        "has 44 characters",
+        "KubeRay takes at most 32",
+    ),
+    "batches of the API on no volume": (
+        {"settings": {"batches": {"folder": "/files"}}},
+        "settings.batches.folder is /files, and workerGroups cpu-workers",
+        "mount one claim",
+    ),
+    "batches of the API of an unknown class": (
+        {"settings": {"batches": {"folder": "/files", "priority": "low"}}},
+        "settings.batches.priority names low",
     ),
     "rollout without a plan": ({"rollout": {"enabled": True, "prometheusUrl": "http://p:9090"}}, "needs rollout.plan"),
     "rollout without Prometheus": ({"rollout": {"enabled": True, "plan": PLAN}}, "needs rollout.prometheusUrl"),

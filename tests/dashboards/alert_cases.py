@@ -68,6 +68,11 @@ def _versions(second: int) -> Series:
     }
 
 
+def _rows(answered: int, failed: int) -> Series:
+    name = "ray_baton_batch_rows_total"
+    return {_series(name, outcome="answered"): f"0+{answered}x120", _series(name, outcome="failed"): f"0+{failed}x120"}
+
+
 CASES: dict[str, Case] = {
     "BatonAvailabilityBurnsFast": Case(_requests(80, 20, 120), _requests(999, 1, 120)),
     "BatonAvailabilityBurnsSlow": Case(_requests(95, 5, 200), _requests(999, 1, 200), "30h", "10m"),
@@ -125,6 +130,7 @@ CASES: dict[str, Case] = {
         {_WAITING: "20x120", _series("ray_baton_queued", stage="gateway"): "3x120"},
     ),
     "BatonGuardrailFailingOpen": Case({_FAILED_OPEN: "_x115 1x10"}, {_FAILED_OPEN: "1x125"}),
+    "BatonBatchRowsFail": Case(_rows(30, 70), _rows(70, 30)),
     "BatonConfigRefused": Case({_REFUSED: "1x115 2x10"}, {_REFUSED: "2x125"}),
     "BatonConfigDiffers": Case(_versions(8), _versions(7)),
     "BatonIndexShrunk": Case({_PASSAGES: "1000x60 10x70"}, {_PASSAGES: "1000x60 900x70"}),

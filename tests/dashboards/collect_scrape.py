@@ -11,6 +11,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import contextlib
+import json
 import re
 import subprocess
 import tempfile
@@ -90,6 +91,25 @@ def route(baton: Baton) -> None:
     baton.deploy()
 
 
+def batch(baton: Baton) -> None:
+    """Let the gateway work on a batch, one of whose rows fails."""
+
+    def with_batches(raw):
+        raw["settings"]["batches"] = {"folder": str(baton.data / "batches")}
+
+    baton.deploy(with_batches)
+    turn = {"model": MODEL, "messages": [{"role": "user", "content": "Say hello."}], "max_tokens": 8}
+    line = {"method": "POST", "url": "/v1/chat/completions"}
+    bodies = [turn] * 20 + [turn | {"max_tokens": 0}]
+    rows = [json.dumps({"custom_id": f"q{place}", "body": body, **line}) for place, body in enumerate(bodies)]
+    file = {"file": ("rows.jsonl", "\n".join(rows))}
+    uploaded = baton.http.post("/v1/files", files=file, data={"purpose": "batch"}).json()["id"]
+    asked = {"input_file_id": uploaded, "endpoint": line["url"], "completion_window": "24h"}
+    made = f"/v1/batches/{baton.http.post('/v1/batches', json=asked).json()['id']}"
+    baton.wait_for(lambda: baton.http.get(made).json()["status"] == "completed", 120, "the end of the batch")
+    baton.deploy()
+
+
 def condensed(page: str) -> str:
     """Return the page with volatile values masked: of each metric one row per set of label names and bucket."""
     seen, out = set(), []
@@ -140,6 +160,7 @@ def main() -> None:
                 traffic(baton)
                 refuse(baton)
                 route(baton)
+                batch(baton)
                 for _ in range(3):
                     baton.chat(_QUESTION, model="default", max_tokens=16)
                     time.sleep(8)

@@ -185,7 +185,8 @@ class AuthValues(Config):
     key: str = Field(default="keys.yaml", min_length=1)
     """Its key that holds the file."""
     client_secret: SecretKey | None = None
-    """Secret that holds what opens one of those keys, for `helm test` and the Jobs that fill the index (ingest)."""
+    """Secret that holds what opens one of those keys, for `helm test`, batches, and the Jobs that fill the index
+    (ingest)."""
 
 
 class CollectionValues(Config):

@@ -9,6 +9,7 @@ from pydantic import Field, model_validator
 
 from app.config.applications import ApplicationsConfig
 from app.config.base import Config
+from app.config.chart.batch import BatchName, BatchValues
 from app.config.chart.engine_loop import EngineLoopValues
 from app.config.chart.kinds import EnvName, EnvValue, Labels, Texts
 from app.config.chart.objects import (
@@ -114,11 +115,13 @@ class ChartValues(Config):
     """A check before the install."""
     rollout: RolloutValues = RolloutValues()
     """A canary's way to all the traffic."""
+    batch: dict[BatchName, BatchValues] = Field(default_factory=dict)
+    """Files of requests that Jobs answer, by name."""
     test: TestValues = TestValues()
     """What `helm test` asks."""
     jobs: JobValues = JobValues()
-    """On which nodes Jobs (index, preload, doctor, rollout) and the Pod of `helm test` run. A change runs the Jobs
-    again: a Job cannot be changed."""
+    """On which nodes Jobs (index, preload, doctor, rollout, batch) and the Pod of `helm test` run. A change runs the
+    Jobs again: a Job cannot be changed."""
     observability: ObservabilityValues = ObservabilityValues()
     """Monitors, alert rules and boards."""
     extra_objects: list[dict[str, Any] | str] = Field(default_factory=list)
@@ -149,7 +152,8 @@ class ChartValues(Config):
     env: dict[EnvName, EnvValue] = Field(default_factory=dict)
     """Environment of all pods, over what the chart sets."""
     secret_env: dict[EnvName, SecretKey] = Field(default_factory=dict)
-    """Environment of all Ray pods from Secrets. Of Jobs, preload gets all of it and a rollout PROMETHEUS_TOKEN."""
+    """Environment of all Ray pods from Secrets. Of Jobs, preload gets all of it, a rollout
+    PROMETHEUS_TOKEN, and a batch AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY and AWS_SESSION_TOKEN."""
     index: IndexValues = IndexValues()
     """Where the embedded index lies."""
     model_cache: ModelCacheValues = ModelCacheValues()

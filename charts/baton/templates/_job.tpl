@@ -19,7 +19,7 @@ imagePullSecrets:
 {{/* (values name): the API key of those that ask the gateway. */}}
 {{- define "baton.clientKey" -}}
 {{- $key := (index . 0).auth.clientSecret -}}
-{{- if and $key (has (index . 1) (list "index" "ask")) }}
+{{- if and $key (has (index . 1) (list "index" "ask" "batch")) }}
 - {name: BATON_API_KEY, valueFrom: {secretKeyRef: {{ toJson $key }}}}
 {{- end }}
 {{- end -}}
@@ -30,7 +30,8 @@ is for engines, stores and the hub, it gets what it reads.
 */}}
 {{- define "baton.commandContainer" -}}
 {{- $root := index . 0 -}}{{- $values := index . 1 -}}
-{{- $read := dict "preload" $values.secretEnv "rollout" (pick $values.secretEnv "PROMETHEUS_TOKEN") -}}
+{{- $read := dict "preload" $values.secretEnv "rollout" (pick $values.secretEnv "PROMETHEUS_TOKEN")
+  "batch" (pick $values.secretEnv "AWS_ACCESS_KEY_ID" "AWS_SECRET_ACCESS_KEY" "AWS_SESSION_TOKEN") -}}
 {{- $bare := set (omit $values "secretEnv") "secretEnv" (get $read (index . 2) | default dict) -}}
 name: {{ index . 2 }}
 image: {{ include "baton.image" (list $root $values) | quote }}

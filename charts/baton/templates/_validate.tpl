@@ -6,7 +6,7 @@ What a schema cannot say: values that do not fit together end the render with se
 {{- $root := . -}}
 {{- $values := include "baton.values" . | fromJson -}}
 {{- $text := include "baton.check.cluster" . -}}
-{{- range $check := list "names" "labels" "options" "models" "profiles" "routing" "settings" "applications" "store" "capacity" "groups" "index" "modelCache" "upgrade" "redis" "rollout" "environment" "observing" "egress" "gateway" "auth" "engineLoop" -}}
+{{- range $check := list "names" "labels" "options" "models" "profiles" "routing" "settings" "applications" "store" "capacity" "groups" "index" "modelCache" "upgrade" "redis" "rollout" "batch" "environment" "observing" "egress" "gateway" "auth" "engineLoop" -}}
 {{- $text = print $text (include (printf "baton.check.%s" $check) (list $root $values)) -}}
 {{- end -}}
 {{- with trim $text -}}
@@ -43,10 +43,10 @@ What a schema cannot say: values that do not fit together end the render with se
 {{- if and (gt (len $name) 46) (index . 1).gcsFaultTolerance.enabled (index . 1).gcsFaultTolerance.redis.enabled }}
 - The name {{ $name }} has {{ len $name }} characters, and with gcsFaultTolerance.redis at most 46 fit: Kubernetes labels its pod with the name and a hash. Choose a shorter release name, or set fullnameOverride.
 {{- end -}}
-{{- $seen := list "head" "index" "redis" "preload" "test" "doctor" -}}
+{{- $seen := list "head" "index" "redis" "preload" "test" "doctor" "batch" -}}
 {{- range (index . 1).workerGroups -}}
 {{- if has .name $seen }}
-- workerGroups: the name {{ .name }} is used twice or belongs to the chart: give each group its own, and none of head, index, redis, preload, test, doctor.
+- workerGroups: the name {{ .name }} is used twice or belongs to the chart: give each group its own, and none of head, index, redis, preload, test, doctor, batch.
 {{- end -}}
 {{- $seen = append $seen .name -}}
 {{- end -}}

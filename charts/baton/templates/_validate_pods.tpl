@@ -31,7 +31,7 @@
 {{/* (list place values pod): names and places of volumes, which Kubernetes wants to differ. */}}
 {{- define "baton.check.volumes" -}}
 {{- $place := index . 0 -}}{{- $values := index . 1 -}}{{- $pod := index . 2 -}}
-{{- $names := list "shared-mem" "tmp" "index" "models" "log-collector" "log-positions" -}}
+{{- $names := list "shared-mem" "tmp" "index" "models" "log-collector" "log-positions" "batch" "batch-serve" -}}
 {{- range $pod.volumes -}}
 {{- if has .name $names }}
 - {{ $place }}: the name {{ .name }} in volumes is used twice or belongs to the chart: choose another.

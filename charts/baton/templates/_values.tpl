@@ -89,6 +89,9 @@ tenth of a second, and ten templates want them.
 {{- range $name, $collection := $values.collections -}}
 {{- $_ := set $values.collections $name (include "baton.filled" (list $defaults.collection $collection) | fromJson) -}}
 {{- end -}}
+{{- range $name, $batch := $values.batch -}}
+{{- $_ := set $values.batch $name (include "baton.filled" (list $defaults.batch $batch) | fromJson) -}}
+{{- end -}}
 {{- if and (not $values.settings.profiles) (eq (len $values.models) 1) -}}
 {{- $profile := dict "model" (keys $values.models | first) -}}
 {{- $_ := set $values.settings "profiles" (dict $values.settings.defaultProfile $profile) -}}

@@ -1,0 +1,86 @@
+"""Asking a gateway for a row's answer, at low priority, over HTTP or inside of the gateway's own process."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import httpx
+import orjson
+
+from app.batch.ledger import Record
+from app.batch.rows import ENDPOINTS, Row
+from app.batch.run import TryAgain
+from app.errors import CollectionDamaged, DeadlineExceeded, EngineFailed, Overloaded, StageUnavailable, Unauthenticated
+
+_CONNECT_SECONDS = 5.0
+#: Longer than any deadline that a gateway grants by default: its own refusal comes first.
+_SILENCE_SECONDS = 660.0
+#: What a passed deadline uses up of a row's attempts. Nearly always the row waited behind others, which may last hours.
+_LATE = 0.1
+#: Endpoints whose requests may name a priority.
+_WITH_PRIORITY = frozenset(ENDPOINTS[:2])
+
+
+class GatewayAsker:
+    """Sends rows to the gateway that ``client`` reaches, as requests of the class ``priority``."""
+
+    def __init__(self, client: httpx.AsyncClient, priority: str, run: str) -> None:
+        self._client = client
+        self._priority = priority
+        self._run = run
+
+    async def ask(self, row: Row) -> Record:
+        """Return how the row ended. Raises TryAgain, and an error that stops the whole run."""
+        body = dict(row.body or {})
+        if row.url in _WITH_PRIORITY:
+            body.setdefault("priority", self._priority)
+        request_id = f"{self._run}-{row.number}"
+        try:
+            reply = await self._client.post(
+                row.url,
+                content=orjson.dumps(body),
+                headers={"Content-Type": "application/json", "x-request-id": request_id},
+            )
+        except httpx.TransportError as error:
+            told = StageUnavailable(f"The gateway does not answer ({type(error).__name__}).", "gateway")
+            raise TryAgain(told, cost=isinstance(error, httpx.ReadError | httpx.RemoteProtocolError)) from None
+        return _read(row, reply, request_id)
+
+
+def gateway_client(url: str, key: str, concurrency: int) -> httpx.AsyncClient:
+    """Return a client for a gateway at ``url``."""
+    limits = httpx.Limits(max_connections=concurrency, max_keepalive_connections=concurrency)
+    headers = {"Authorization": f"Bearer {key}"} if key else {}
+    timeout = httpx.Timeout(_SILENCE_SECONDS, connect=_CONNECT_SECONDS)
+    return httpx.AsyncClient(base_url=url, headers=headers, timeout=timeout, limits=limits)
+
+
+def _read(row: Row, reply: httpx.Response, request_id: str) -> Record:
+    try:
+        body = orjson.loads(reply.content)
+    except orjson.JSONDecodeError:
+        body = None
+    if reply.status_code == 200 and isinstance(body, dict):
+        return Record(row.number, row.custom_id, 200, request_id, body)
+    error = body.get("error") if isinstance(body, dict) else None
+    if not isinstance(error, dict):
+        told = StageUnavailable(f"Something other than Baton answers at {reply.url.host}: check the address.")
+        raise TryAgain(told, cost=reply.status_code < 500)  # a proxy says so while the gateway behind it starts anew
+    return _refused(row, reply, error, request_id)
+
+
+def _refused(row: Row, reply: httpx.Response, error: Mapping[str, Any], request_id: str) -> Record:
+    """Return the record of a refused row, unless another try may help or all rows would be refused alike."""
+    message, stage, status = str(error.get("message")), str(error.get("stage")), reply.status_code
+    if status == 401:
+        raise Unauthenticated(message)
+    if status in (429, 503):
+        wait = reply.headers.get("retry-after", "")
+        told = Overloaded(message, stage, None, int(wait) if wait.isascii() and wait.isdigit() else None)
+        raise TryAgain(told, cost=error.get("code") == CollectionDamaged.code)
+    if status >= 500:
+        if error.get("code") == DeadlineExceeded.code:
+            raise TryAgain(DeadlineExceeded(message, stage), cost=_LATE)
+        raise TryAgain(EngineFailed(message, stage), cost=1)
+    return Record(row.number, row.custom_id, status, request_id, None, dict(error))

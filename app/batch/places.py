@@ -1,0 +1,109 @@
+"""Where a batch's input and output lie: a file of this machine, or an object of a store (``s3://``, ``gs://``)."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, BinaryIO, cast
+
+from app.errors import ConfigError, InvalidRequest, NotFound, bounded
+
+_KINDS = (".jsonl", ".parquet")
+_STORES = ("s3://", "gs://")
+_CHUNK = 1 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """A file to read or to write, as a path or a URI that ends with ``.jsonl`` or ``.parquet``."""
+
+    uri: str
+    kind: str
+
+    @classmethod
+    def parse(cls, text: str) -> Place:
+        """Read a path or URI. Raises InvalidRequest for another kind of file or store."""
+        kind = next((kind for kind in _KINDS if text.endswith(kind)), None)
+        if kind is None:
+            raise InvalidRequest(f"{bounded(text)}: name a file that ends with .jsonl or .parquet", "batch")
+        if "://" in text and not text.startswith(_STORES):
+            raise InvalidRequest(f"{bounded(text)}: name a file, or an object as s3://… or gs://…", "batch")
+        return cls(text, kind)
+
+    @property
+    def is_parquet(self) -> bool:
+        """Whether the file is a Parquet one."""
+        return self.kind == ".parquet"
+
+    @property
+    def path(self) -> Path | None:
+        """The file of this machine; None for an object of a store."""
+        return None if "://" in self.uri else Path(self.uri)
+
+    @contextmanager
+    def open(self) -> Iterator[BinaryIO]:
+        """Open it for reading. Raises NotFound and ConfigError with a sentence."""
+        try:
+            if self.path is not None:
+                with self.path.open("rb") as found:
+                    yield found
+                return
+            store, name = _store(self.uri)
+            with store.open_input_file(name) as found:
+                yield cast(BinaryIO, found)
+        except FileNotFoundError:
+            raise NotFound(f"{self.uri} does not exist.", "batch") from None
+        except OSError as error:
+            raise ConfigError(f"{self.uri} cannot be read: {error}", "batch") from None
+
+    @contextmanager
+    def writing(self) -> Iterator[BinaryIO]:
+        """Write it whole: until the block ends well, what was there before stays."""
+        if self.path is None:
+            store, name = _store(self.uri)
+            with store.open_output_stream(name) as sink:
+                yield cast(BinaryIO, sink)
+            return
+        fresh = self.path.with_name(f".{self.path.name}.{uuid.uuid4().hex[:8]}")
+        try:
+            self.path.parent.mkdir(parents=True, exist_ok=True)
+            with fresh.open("wb") as sink:
+                yield sink
+                sink.flush()
+                os.fsync(sink.fileno())
+            fresh.replace(self.path)
+        finally:
+            fresh.unlink(missing_ok=True)
+
+    @contextmanager
+    def open_parquet(self) -> Iterator[Any]:
+        """Open it as a Parquet file. Raises InvalidRequest where it is none, or a broken one."""
+        import pyarrow as pa
+        import pyarrow.parquet as pq
+
+        with self.open() as source:
+            try:
+                yield pq.ParquetFile(source)
+            except pa.ArrowException as error:
+                told = str(error).splitlines()[0][:200]
+                raise InvalidRequest(f"{self.uri} is no whole Parquet file: {told}", "batch") from None
+
+    def fingerprint(self) -> str:
+        """Return a checksum of the content, by which a changed input is known."""
+        digest = hashlib.sha256()
+        with self.open() as source:
+            while chunk := source.read(_CHUNK):
+                digest.update(chunk)
+        return f"sha256:{digest.hexdigest()}"
+
+
+def _store(uri: str) -> tuple[Any, str]:
+    from pyarrow import fs
+
+    store, name = fs.FileSystem.from_uri(uri)
+    return store, name

@@ -1,0 +1,163 @@
+"""Runs the rows of a batch that are not done yet, so many at once, and notes how each ended."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import time
+from collections.abc import Callable, Generator, Iterable, Iterator
+from dataclasses import dataclass
+from typing import Protocol
+
+from app.batch.ledger import Ledger, Record, failure
+from app.batch.rows import Row
+from app.errors import BatonError, StageUnavailable
+from app.metrics import Metrics
+
+_FIRST_PAUSE_SECONDS, _LONGEST_PAUSE_SECONDS = 0.25, 15.0
+#: How often what is done is brought onto the disk, off the event loop: a gateway's answers others on it.
+_SYNC_SECONDS = 1.0
+#: Errors of the gateway or the engine that a row may meet before it counts as failed.
+_ATTEMPTS = 3
+
+
+class TryAgain(Exception):
+    """The row was not answered, for a reason that will pass. ``error`` is what to tell if it does not.
+
+    ``cost`` is the share of an attempt that the row used up: 0 where a queue was full or nobody was there.
+    """
+
+    def __init__(self, error: BatonError, *, cost: float) -> None:
+        super().__init__(error.message)
+        self.error = error
+        self.cost = cost
+
+
+class Asker(Protocol):
+    """Somebody who answers rows."""
+
+    async def ask(self, row: Row) -> Record:
+        """Return how the row ended. Raises TryAgain, and a BatonError that stops the whole run."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class RunOptions:
+    """How a batch is run.
+
+    ``patience_seconds``: how long no row may end, while the gateway is away or full, before the run gives up.
+    ``retry_failed``: ask rows again that failed in an earlier run.
+    """
+
+    concurrency: int = 16
+    patience_seconds: float = 600.0
+    retry_failed: bool = False
+
+
+class RowMeter:
+    """Counts rows at work and rows that ended, for all batches of one process."""
+
+    def __init__(self, metrics: Metrics) -> None:
+        self._metrics = metrics
+        self._asking = 0
+
+    def asking(self, change: int) -> None:
+        """Count rows that begin (1) or end (-1) to be asked."""
+        self._asking += change
+        self._metrics.set("baton_batch_rows_at_work", self._asking)
+
+    def ended(self, record: Record) -> None:
+        """Count a row that ended."""
+        self._metrics.add("baton_batch_rows_total", outcome="failed" if record.failed else "answered")
+
+
+class Stopped(Exception):
+    """The run was asked to stop; what is done stays."""
+
+
+class BatchRun:
+    """One run over a batch's rows. ``ended`` is called after each row."""
+
+    def __init__(
+        self,
+        ledger: Ledger,
+        options: RunOptions,
+        meter: RowMeter,
+        ended: Callable[[Record], None] = lambda record: None,
+    ) -> None:
+        self._ledger = ledger
+        self._options = options
+        self._meter = meter
+        self._ended = ended
+        self._last_end = time.monotonic()
+
+    def pending(self, rows: Iterable[Row]) -> Generator[Row, None, None]:
+        """Yield the rows that have to be asked; those that cannot be are noted as failed on the way."""
+        for row in rows:
+            if self._ledger.has(row.number, retry_failed=self._options.retry_failed):
+                continue
+            if row.error is not None:
+                self.note(failure(row.number, row.custom_id, row.error))
+            else:
+                yield row
+
+    def note(self, record: Record) -> None:
+        """Write down how a row ended."""
+        self._ledger.add(record)
+        self._last_end = time.monotonic()
+        self._meter.ended(record)
+        self._ended(record)
+
+    async def run(self, rows: Iterable[Row], asker: Asker, stop: asyncio.Event) -> None:
+        """Ask all pending rows. Raises Stopped, and the error that stopped the run: what is done stays done."""
+        pending = self.pending(rows)
+        self._last_end = time.monotonic()
+        workers = [asyncio.create_task(self._work(pending, asker)) for _ in range(self._options.concurrency)]
+        stopping, syncing = asyncio.create_task(stop.wait()), asyncio.create_task(self._sync())
+        try:
+            left = set(workers)
+            while left:
+                done, _ = await asyncio.wait({*left, stopping}, return_when=asyncio.FIRST_COMPLETED)
+                if stopping in done:
+                    raise Stopped
+                for worker in done:
+                    worker.result()
+                left -= done
+        finally:
+            for task in (*workers, stopping, syncing):
+                task.cancel()
+            await asyncio.gather(*workers, stopping, syncing, return_exceptions=True)
+            pending.close()
+
+    async def _sync(self) -> None:
+        while True:
+            await asyncio.sleep(_SYNC_SECONDS)
+            await asyncio.to_thread(self._ledger.sync)
+
+    async def _work(self, pending: Iterator[Row], asker: Asker) -> None:
+        for row in pending:
+            self._meter.asking(1)
+            try:
+                self.note(await self._asked(row, asker))
+            finally:
+                self._meter.asking(-1)
+
+    async def _asked(self, row: Row, asker: Asker) -> Record:
+        """Ask until the row is answered or refused for good, giving way whenever there is no room for it."""
+        attempts, pause = 0.0, _FIRST_PAUSE_SECONDS
+        while True:
+            try:
+                return await asker.ask(row)
+            except TryAgain as told:
+                error = told.error
+                attempts += told.cost
+            if attempts >= _ATTEMPTS:
+                return failure(row.number, row.custom_id, error)
+            if time.monotonic() - self._last_end > self._options.patience_seconds:
+                raise StageUnavailable(
+                    f"No row was answered for {self._options.patience_seconds:g} s: {error.message} What is done is "
+                    "kept: run the same command again to go on.",
+                    error.stage,
+                ) from None
+            await asyncio.sleep((error.retry_after_seconds or pause) * random.uniform(0.75, 1.25))  # noqa: S311
+            pause = min(2 * pause, _LONGEST_PAUSE_SECONDS)

@@ -1,0 +1,230 @@
+"""Files and batches as OpenAI's endpoints show them, kept in a folder that all gateways share.
+
+``<folder>/<owner>/files/<id>/`` holds ``meta.json`` and ``content``; ``<folder>/<owner>/batches/<id>/`` holds
+``batch.json``, a mark when somebody cancels, and the ledger of a batch that is at work. An owner is an API key's id, so
+that nobody reaches what another key left: an id is only looked up among its owner's. Ids begin with the time, so their
+order is that of their making. After its making only who holds a batch's lock writes ``batch.json``.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import secrets
+import shutil
+import time
+import uuid
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any, BinaryIO
+
+import orjson
+
+from app.config.batches import BatchesConfig
+from app.errors import Conflict, InvalidRequest, NotFound, bounded
+
+#: States of a batch that is over.
+ENDED = frozenset({"completed", "failed", "expired", "cancelled"})
+CANCEL_MARK = "cancel"
+_FILE_ID = re.compile(r"file-[0-9a-f]{32}")
+_BATCH_ID = re.compile(r"batch_[0-9a-f]{32}")
+_NOBODY = "nobody"
+_CHUNK = 1 << 20
+
+
+def owner_of(key_id: str | None) -> str:
+    """Return the name of the folder of a key's files; that of all where there are no keys."""
+    return _NOBODY if key_id is None else f"key-{key_id}"
+
+
+def key_of(owner: str) -> str | None:
+    """Return the id of the key that an owner is; None where there were no keys."""
+    return None if owner == _NOBODY else owner.removeprefix("key-")
+
+
+def write_json(path: Path, value: Mapping[str, Any]) -> None:
+    """Put a file in place as a whole."""
+    fresh = path.with_name(f".{path.name}.{uuid.uuid4().hex[:8]}")
+    fresh.write_bytes(orjson.dumps(value))
+    fresh.replace(path)
+
+
+def read_json(path: Path) -> dict[str, Any] | None:
+    """Return a file's object; None where there is no such file."""
+    try:
+        found: dict[str, Any] = orjson.loads(path.read_bytes())
+    except FileNotFoundError:
+        return None
+    return found
+
+
+def _new_id(prefix: str) -> str:
+    return f"{prefix}{time.time_ns():016x}{secrets.token_hex(8)}"
+
+
+class Files:
+    """Files of one owner."""
+
+    def __init__(self, config: BatchesConfig, owner: str) -> None:
+        self._config = config
+        self._folder = Path(config.folder) / owner / "files"
+
+    def save(self, source: BinaryIO, filename: str, purpose: str) -> dict[str, Any]:
+        """Keep an upload. Raises InvalidRequest for one too large, and Conflict where the owner has too many files."""
+        if len(self._ids()) >= self._config.max_files:
+            raise Conflict(
+                f"This key has {self._config.max_files} files, the most that it may keep: delete some.", "batch"
+            )
+
+        def write(sink: BinaryIO) -> None:
+            size = 0
+            while chunk := source.read(_CHUNK):
+                size += len(chunk)
+                if size > self._config.max_file_bytes:
+                    told = f"The file is over the limit of {self._config.max_file_bytes} bytes."
+                    raise InvalidRequest(told, "batch", "file")
+                sink.write(chunk)
+
+        return self.put(_new_id("file-"), write, filename, purpose)
+
+    def put(self, file_id: str, write: Callable[[BinaryIO], object], filename: str, purpose: str) -> dict[str, Any]:
+        """Keep what ``write`` writes under an id, in place of what was there under it."""
+        folder = self._folder / file_id
+        folder.mkdir(parents=True, exist_ok=True)
+        try:
+            fresh = folder / ".content"
+            with fresh.open("wb") as sink:
+                write(sink)
+                sink.flush()
+                os.fsync(sink.fileno())
+                size = sink.tell()
+            fresh.replace(folder / "content")
+        except BaseException:
+            shutil.rmtree(folder, ignore_errors=True)
+            raise
+        meta = {
+            "id": file_id,
+            "object": "file",
+            "bytes": size,
+            "created_at": int(time.time()),
+            "filename": filename,
+            "purpose": purpose,
+            "status": "processed",
+        }
+        write_json(folder / "meta.json", meta)
+        return meta
+
+    def get(self, file_id: str) -> dict[str, Any]:
+        """Return what is known of a file. Raises NotFound."""
+        meta = read_json(self._folder / file_id / "meta.json") if _FILE_ID.fullmatch(file_id) else None
+        if meta is None:
+            raise NotFound(f"There is no file {bounded(file_id)}.", "batch", "file_id")
+        return meta
+
+    def content(self, file_id: str) -> Path:
+        """Return where a file's bytes lie. Raises NotFound."""
+        return self._folder / str(self.get(file_id)["id"]) / "content"
+
+    def delete(self, file_id: str) -> None:
+        """Remove a file. Raises NotFound."""
+        shutil.rmtree(self.content(file_id).parent)
+
+    def list_all(self) -> list[dict[str, Any]]:
+        """Return all files, the newest first."""
+        found = (read_json(self._folder / name / "meta.json") for name in self._ids())
+        return [meta for meta in found if meta is not None]
+
+    def _ids(self) -> list[str]:
+        return sorted(_names(self._folder, _FILE_ID), reverse=True)
+
+
+class Batches:
+    """Batches of one owner."""
+
+    def __init__(self, config: BatchesConfig, owner: str) -> None:
+        self._config = config
+        self._owner = owner
+        self._folder = Path(config.folder) / owner / "batches"
+
+    def create(self, asked: Mapping[str, Any], hours: int) -> dict[str, Any]:
+        """Keep a new batch, which a gateway takes up. Raises Conflict where the owner has too many at once."""
+        if sum(state["status"] not in ENDED for state in self.list_all()) >= self._config.max_open:
+            raise Conflict(f"This key has {self._config.max_open} batches at work, its limit: wait for one.", "batch")
+        now = int(time.time())
+        state = {
+            "id": _new_id("batch_"),
+            "object": "batch",
+            **asked,
+            "status": "validating",
+            "created_at": now,
+            "expires_at": now + hours * 3600,
+            "request_counts": {"total": 0, "completed": 0, "failed": 0},
+        }
+        folder = self._folder / state["id"]
+        folder.mkdir(parents=True)
+        write_json(folder / "batch.json", state)
+        return state
+
+    def folder(self, batch_id: str) -> Path:
+        """Return where a batch lies. Raises NotFound."""
+        self.get(batch_id)
+        return self._folder / batch_id
+
+    def get(self, batch_id: str) -> dict[str, Any]:
+        """Return a batch's state. Raises NotFound."""
+        folder = self._folder / batch_id
+        state = read_json(folder / "batch.json") if _BATCH_ID.fullmatch(batch_id) else None
+        if state is None:
+            raise NotFound(f"There is no batch {bounded(batch_id)}.", "batch", "batch_id")
+        mark = None if state["status"] in ENDED else read_json(folder / CANCEL_MARK)
+        return state if mark is None else {**state, "status": "cancelling", **mark}
+
+    def cancel(self, batch_id: str) -> dict[str, Any]:
+        """Ask whoever works on a batch to stop. Raises NotFound, and Conflict for one that is over."""
+        state = self.get(batch_id)
+        if state["status"] in ENDED:
+            raise Conflict(f"The batch is {state['status']} already: there is nothing to cancel.", "batch")
+        if state["status"] != "cancelling":
+            write_json(self._folder / batch_id / CANCEL_MARK, {"cancelling_at": int(time.time())})
+        return self.get(batch_id)
+
+    def list_all(self) -> list[dict[str, Any]]:
+        """Return all batches, the newest first."""
+        return [self.get(name) for name in sorted(_names(self._folder, _BATCH_ID), reverse=True)]
+
+    def uses(self, file_id: str) -> bool:
+        """Tell whether a batch that is not over reads a file."""
+        return any(state["input_file_id"] == file_id and state["status"] not in ENDED for state in self.list_all())
+
+
+def open_batches(config: BatchesConfig, ended: set[str]) -> Iterator[tuple[str, str]]:
+    """Yield owner and id of every batch that is not over, the oldest first; ids known to be over are in ``ended``."""
+    found = []
+    for owner in sorted(_names(Path(config.folder), re.compile(r"nobody|key-.+"))):
+        folder = Path(config.folder) / owner / "batches"
+        for name in set(_names(folder, _BATCH_ID)) - ended:
+            state = read_json(folder / name / "batch.json")
+            if state is not None and state["status"] in ENDED:
+                ended.add(name)
+            elif state is not None:
+                found.append((name, owner))
+    for name, owner in sorted(found):
+        yield owner, name
+
+
+def check_page(items: list[dict[str, Any]], after: str | None, limit: int) -> tuple[list[dict[str, Any]], bool]:
+    """Return the items after the one with the id ``after``, and whether there are more. Raises InvalidRequest."""
+    start = 0
+    if after is not None:
+        places = [place for place, item in enumerate(items) if item["id"] == after]
+        if not places:
+            raise InvalidRequest(f"after names {bounded(after)}, which is not in the list.", "batch", "after")
+        start = places[0] + 1
+    return items[start : start + limit], len(items) > start + limit
+
+
+def _names(folder: Path, pattern: re.Pattern[str]) -> list[str]:
+    try:
+        return [name for name in os.listdir(folder) if pattern.fullmatch(name)]
+    except FileNotFoundError:
+        return []

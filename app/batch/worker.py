@@ -1,0 +1,114 @@
+"""Works on the batches that came in over the API, in a gateway's process, at low priority.
+
+Each gateway looks for batches that are not over and takes what it finds unlocked; the lock of a batch's ledger keeps
+two gateways from the same one, and falls with the gateway that held it, so that another one goes on. Rows go through
+the whole API of this gateway, keys and limits of their owner included, without a socket.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from functools import partial
+
+import httpx
+from starlette.responses import JSONResponse
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from app.api.keys import GRANT
+from app.batch.course import Course, progress_of
+from app.batch.ledger import Busy
+from app.batch.run import RowMeter
+from app.batch.store import key_of, open_batches
+from app.config.batches import BatchesConfig
+from app.errors import BatonError, Unauthenticated
+from app.keys.ring import Keys
+from app.logs import logger
+from app.metrics import Metrics
+
+_log = logger("gateway")
+_LOOK_SECONDS = 1.0
+
+
+class BatchWorker:
+    """The worker of one gateway. It begins once it has both the application and settings with a folder."""
+
+    def __init__(self, metrics: Metrics, keys: Keys, look_seconds: float = _LOOK_SECONDS) -> None:
+        self._meter = RowMeter(metrics)
+        self._keys = keys
+        self._look_seconds = look_seconds
+        self._app: ASGIApp | None = None
+        self._config = BatchesConfig()
+        self._ended: set[str] = set()
+        self._watch: asyncio.Task[None] | None = None
+        self._at_work: dict[str, asyncio.Task[None]] = {}
+
+    def serve(self, app: ASGIApp) -> None:
+        """Take the application that answers the rows."""
+        self._app = app
+
+    def configure(self, config: BatchesConfig) -> None:
+        """Take new settings; batches at work keep those that they began with."""
+        self._config = config
+        if config.folder and self._watch is None:
+            self._watch = asyncio.create_task(self._look())
+
+    async def close(self) -> None:
+        """Stop all work; what is done stays, and another gateway goes on."""
+        tasks = [task for task in (self._watch, *self._at_work.values()) if task is not None]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    async def _look(self) -> None:
+        while True:
+            await asyncio.sleep(self._look_seconds)
+            try:
+                await self._take_up()
+            except OSError as error:
+                _log.warning("gateway: the folder of batches cannot be read: %s", type(error).__name__)
+
+    async def _take_up(self) -> None:
+        """Begin with batches that are not over and that no gateway holds, as many as may be at work."""
+        config, app = self._config, self._app
+        if not config.folder or app is None or len(self._at_work) >= config.running:
+            return
+        for owner, name in await asyncio.to_thread(lambda: list(open_batches(config, self._ended))):
+            if len(self._at_work) >= config.running:
+                return
+            if name in self._at_work:
+                continue
+            with contextlib.suppress(Busy):
+                ledger = progress_of(config, owner, name)
+                ledger.lock()
+                course = Course(config, owner, name, ledger, self._meter)
+                self._at_work[name] = task = asyncio.create_task(self._work(course, app))
+                # Not by the task itself: one that is cancelled before it begins runs no `finally`.
+                task.add_done_callback(partial(self._over, course))
+
+    def _over(self, course: Course, task: asyncio.Task[None]) -> None:
+        course.ledger.close()
+        del self._at_work[course.name]
+
+    async def _work(self, course: Course, app: ASGIApp) -> None:
+        try:
+            transport = httpx.ASGITransport(self._granted(app, course.owner), raise_app_exceptions=False)
+            async with httpx.AsyncClient(transport=transport, base_url="http://gateway") as client:
+                await course.run(client)
+        except BatonError as error:
+            _log.warning("gateway: batch %s stopped and is taken up again: %s", course.name, error.message)
+        except OSError as error:
+            _log.warning("gateway: the storage of batch %s fails: %s", course.name, type(error).__name__)
+
+    def _granted(self, app: ASGIApp, owner: str) -> ASGIApp:
+        """Return the application as the owner's key reaches it, for as long as that key is in force."""
+
+        async def granted(scope: Scope, receive: Receive, send: Send) -> None:
+            try:
+                grant = self._keys.grant_of(key_of(owner))
+            except Unauthenticated as error:
+                await JSONResponse(error.body(), error.status)(scope, receive, send)
+                return
+            await app({**scope, GRANT: grant}, receive, send)
+
+        return granted

@@ -1,0 +1,294 @@
+"""Files and batches with OpenAI's client: from the upload to the answers, per key, over restarts of the gateway."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Callable
+from contextlib import asynccontextmanager
+from typing import Any
+
+import httpx
+import openai
+import pytest
+from gateway_site import SETTINGS
+
+from app.api.application import build_api
+from app.batch.store import Batches, owner_of, read_json, write_json
+from app.batch.worker import BatchWorker
+from app.config.gateway import GatewayConfig
+from app.errors import EngineFailed
+from app.keys.file import KeysFile, hash_of
+from app.keys.ring import Keys, Loaded
+from app.metrics import MemoryMetrics
+from app.testing.pipeline import FakePipeline
+
+ALL = {"models": ["*"], "profiles": ["*"], "collections": ["*"]}
+ENTRIES = {"ada": {"scopes": ALL, "tenant": "ada"}, "bob": {"scopes": ALL}, "blind": {}}
+
+
+def secret(key: str) -> str:
+    return f"bt-secret-of-{key}"
+
+
+def keys_of(*names: str) -> Loaded:
+    raw = [{"id": name, "secrets": [{"hash": hash_of(secret(name))}], **ENTRIES[name]} for name in names]
+    return Loaded(None, KeysFile.model_validate({"keys": raw}))
+
+
+class Gateway:
+    """One gateway process over a folder that others may share."""
+
+    def __init__(self, folder: Any, *keys: str, **batches: Any) -> None:
+        raw = SETTINGS | {"batches": {"folder": str(folder)} | batches}
+        self.config = GatewayConfig.parse(raw, "gateway")
+        self.pipeline = FakePipeline()
+        self.keys = Keys(MemoryMetrics())
+        if keys:
+            self.keys._take(keys_of(*keys))
+        self.metrics = MemoryMetrics()
+        self.worker = BatchWorker(self.metrics, self.keys, look_seconds=0.02)
+        self.app = build_api(lambda: self.pipeline, lambda: self.config, keys=self.keys)
+        self.worker.serve(self.app)
+
+    def client(self, key: str = "ada") -> openai.AsyncOpenAI:
+        transport = httpx.ASGITransport(self.app, raise_app_exceptions=False)
+        http = httpx.AsyncClient(transport=transport, base_url="http://gateway")
+        return openai.AsyncOpenAI(base_url="http://gateway/v1", api_key=secret(key), http_client=http, max_retries=0)
+
+
+@asynccontextmanager
+async def working(folder: Any, *keys: str, **batches: Any):
+    gateway = Gateway(folder, *keys, **batches)
+    gateway.worker.configure(gateway.config.batches)
+    try:
+        yield gateway
+    finally:
+        await gateway.worker.close()
+
+
+def lines(count: int, **body: Any) -> bytes:
+    body = {"messages": [{"role": "user", "content": "hi"}]} | body
+    rows = (
+        {"custom_id": f"q{number}", "method": "POST", "url": "/v1/chat/completions", "body": body}
+        for number in range(count)
+    )
+    return b"".join(json.dumps(row).encode() + b"\n" for row in rows)
+
+
+async def made(client: openai.AsyncOpenAI, content: bytes, **more: Any) -> Any:
+    file = await client.files.create(file=("rows.jsonl", content), purpose="batch")
+    asked = {"endpoint": "/v1/chat/completions", "completion_window": "24h"} | more
+    return await client.batches.create(input_file_id=file.id, **asked)
+
+
+async def eventually(condition: Callable[[], bool]) -> None:
+    async with asyncio.timeout(10):
+        while not condition():  # noqa: ASYNC110
+            await asyncio.sleep(0.02)
+
+
+async def until(client: openai.AsyncOpenAI, batch_id: str, *states: str) -> Any:
+    async with asyncio.timeout(10):
+        while (batch := await client.batches.retrieve(batch_id)).status not in states:  # noqa: ASYNC110
+            await asyncio.sleep(0.02)
+    return batch
+
+
+async def rows_of(client: openai.AsyncOpenAI, file_id: str | None) -> list[dict[str, Any]]:
+    if file_id is None:
+        return []
+    return [json.loads(line) for line in (await client.files.content(file_id)).text.splitlines()]
+
+
+async def test_a_batch_goes_from_upload_to_answers_and_errors(tmp_path: Any) -> None:
+    async with working(tmp_path, concurrency=2) as gateway:
+        client = gateway.client()
+        content = lines(5) + b"{broken\n" + lines(1, max_tokens=0).replace(b"q0", b"zero")
+        batch = await made(client, content, metadata={"job": "nightly"})
+        assert (batch.status, batch.object, batch.metadata) == ("validating", "batch", {"job": "nightly"})
+        done = await until(client, batch.id, "completed")
+        counts = done.request_counts
+        assert (counts.total, counts.completed, counts.failed) == (7, 5, 2)
+        answers, errors = await rows_of(client, done.output_file_id), await rows_of(client, done.error_file_id)
+        assert [row["custom_id"] for row in answers] == [f"q{number}" for number in range(5)]
+        assert {row["response"]["body"]["object"] for row in answers} == {"chat.completion"}
+        assert [(row["custom_id"], row["error"]["code"]) for row in errors] == [
+            ("row-5", "invalid_request"),
+            ("zero", "invalid_request"),
+        ]
+        assert {job.priority for job in gateway.pipeline.jobs} == {"batch"}
+        assert [found.id async for found in client.batches.list()] == [batch.id]
+        listed = [(file.filename, file.purpose) async for file in client.files.list()]
+        assert ("rows.jsonl", "batch") in listed
+        assert len(listed) == 3
+        assert gateway.metrics.total("baton_batch_rows_total", outcome="failed") == 2
+
+
+async def test_a_file_can_be_read_and_deleted(tmp_path: Any) -> None:
+    client = Gateway(tmp_path).client()
+    file = await client.files.create(file=("rows.jsonl", lines(2)), purpose="batch")
+    assert (file.bytes, file.status) == (len(lines(2)), "processed")
+    assert (await client.files.retrieve(file.id)).filename == "rows.jsonl"
+    assert (await client.files.content(file.id)).content == lines(2)
+    assert (await client.files.delete(file.id)).deleted
+    with pytest.raises(openai.NotFoundError, match="There is no file"):
+        await client.files.retrieve(file.id)
+
+
+async def test_no_key_reaches_what_another_one_left(tmp_path: Any) -> None:
+    async with working(tmp_path, "ada", "bob") as gateway:
+        ada, bob = gateway.client("ada"), gateway.client("bob")
+        batch = await until(ada, (await made(ada, lines(1))).id, "completed")
+        for call in (
+            bob.files.retrieve(batch.input_file_id),
+            bob.files.content(batch.output_file_id),
+            bob.files.delete(batch.input_file_id),
+            bob.batches.retrieve(batch.id),
+            bob.batches.cancel(batch.id),
+            bob.batches.create(input_file_id=batch.input_file_id, endpoint=batch.endpoint, completion_window="24h"),
+        ):
+            with pytest.raises(openai.NotFoundError):
+                await call
+        assert [found async for found in bob.files.list()] == []
+        assert [found async for found in bob.batches.list()] == []
+
+
+async def test_rows_may_do_what_their_key_may_and_no_more(tmp_path: Any) -> None:
+    async with working(tmp_path, "ada", "blind") as gateway:
+        ada, blind = gateway.client("ada"), gateway.client("blind")
+        await until(ada, (await made(ada, lines(1, profile="docs"))).id, "completed")
+        assert gateway.pipeline.jobs[-1].retrieval.tenant == "ada"
+        refused = await until(blind, (await made(blind, lines(1))).id, "completed")
+        (row,) = await rows_of(blind, refused.error_file_id)
+        assert (row["response"]["status_code"], row["error"]["code"]) == (403, "permission_denied")
+
+
+async def test_a_batch_whose_key_is_gone_fails_with_a_sentence(tmp_path: Any) -> None:
+    batch = await made(Gateway(tmp_path, "ada").client(), lines(1))
+    async with working(tmp_path, "bob") as gateway:
+        path = tmp_path / "key-ada" / "batches" / batch.id / "batch.json"
+        await eventually(lambda: read_json(path)["status"] == "failed")
+        assert "opens nothing any more" in read_json(path)["errors"]["data"][0]["message"]
+        assert gateway.pipeline.jobs == []
+
+
+async def test_a_gateway_that_stops_hands_its_batch_on_and_no_row_is_asked_twice(tmp_path: Any) -> None:
+    async with working(tmp_path, concurrency=1) as first:
+        client = first.client()
+        first.pipeline.rescript(seconds_per_word=0.01)
+        batch = await made(client, lines(20))
+        await eventually(lambda: len(first.pipeline.jobs) >= 8)
+    async with working(tmp_path) as second:
+        client = second.client()
+        done = await until(client, batch.id, "completed")
+        answers = await rows_of(client, done.output_file_id)
+        assert [row["custom_id"] for row in answers] == [f"q{number}" for number in range(20)]
+    # The one row that was at work when the first gateway stopped is asked again.
+    assert len(first.pipeline.jobs) + len(second.pipeline.jobs) == 21
+
+
+async def test_two_gateways_share_the_batches_and_never_one_batch(tmp_path: Any) -> None:
+    async with working(tmp_path) as first, working(tmp_path) as second:
+        client = first.client()
+        first.pipeline.rescript(seconds_per_word=0.005)
+        second.pipeline.rescript(seconds_per_word=0.005)
+        batches = [await made(client, lines(20)) for _ in range(2)]
+        for batch in batches:
+            done = await until(client, batch.id, "completed")
+            assert done.request_counts.completed == 20
+        assert sorted((len(first.pipeline.jobs), len(second.pipeline.jobs))) == [20, 20]
+
+
+async def test_a_cancelled_batch_stops_and_keeps_what_was_answered(tmp_path: Any) -> None:
+    async with working(tmp_path, concurrency=1) as gateway:
+        client = gateway.client()
+        gateway.pipeline.rescript(seconds_per_word=0.02)
+        batch = await made(client, lines(200))
+        await eventually(lambda: len(gateway.pipeline.jobs) >= 3)
+        assert (await client.batches.cancel(batch.id)).status == "cancelling"
+        done = await until(client, batch.id, "cancelled")
+        assert 1 <= len(await rows_of(client, done.output_file_id)) == done.request_counts.completed < 200
+        with pytest.raises(openai.ConflictError, match="cancelled already"):
+            await client.batches.cancel(batch.id)
+
+
+async def test_rows_that_are_not_answered_in_time_expire(tmp_path: Any) -> None:
+    gateway = Gateway(tmp_path)
+    batch = await made(gateway.client(), lines(3))
+    path = Batches(gateway.config.batches, owner_of(None)).folder(batch.id) / "batch.json"
+    write_json(path, read_json(path) | {"expires_at": 1})
+    async with working(tmp_path) as running:
+        running.pipeline.rescript(delay_seconds=30)
+        done = await until(running.client(), batch.id, "expired")
+        errors = await rows_of(running.client(), done.error_file_id)
+    assert [row["error"]["code"] for row in errors] == ["batch_expired"] * 3
+    assert errors[0]["response"] is None
+
+
+async def test_an_engine_that_fails_makes_failed_rows_not_a_failed_batch(tmp_path: Any) -> None:
+    async with working(tmp_path) as gateway:
+        gateway.pipeline.rescript(fail_before=EngineFailed("It gave up.", "generator"))
+        done = await until(gateway.client(), (await made(gateway.client(), lines(1))).id, "completed")
+        assert (done.output_file_id, done.request_counts.failed) == (None, 1)
+
+
+async def test_limits_and_wrong_requests_are_told(tmp_path: Any) -> None:
+    gateway = Gateway(tmp_path, max_files=2, max_file_bytes=1000, max_rows=3, max_open=1, max_hours=48)
+    client = gateway.client()
+    batch = await made(client, lines(2))
+    wrong = [
+        (client.files.create(file=("a", b"x" * 1001), purpose="batch"), 400, "over the limit of 1000 bytes"),
+        (client.files.create(file=("a", b""), purpose="batch"), 400, "The file is empty"),
+        (client.files.create(file=("a", b"x"), purpose="assistants"), 400, "purpose must be 'batch'"),
+        (made(client, lines(1)), 409, "1 batches at work"),
+        (client.files.create(file=("a", b"x"), purpose="batch"), 409, "has 2 files"),
+        (client.files.delete(batch.input_file_id), 409, "cancel the batch first"),
+        (client.files.retrieve("../../x"), 404, "nothing at"),
+        (client.files.retrieve("file-nothing"), 404, "There is no file"),
+        (client.batches.retrieve("batch_nothing"), 404, "There is no batch"),
+        (client.batches.list(after="nothing"), 400, "not in the list"),
+    ]
+    create = {"input_file_id": batch.input_file_id, "endpoint": batch.endpoint, "completion_window": "24h"}
+    for change, told in (
+        ({"endpoint": "/v1/images"}, "endpoint is"),
+        ({"completion_window": "49h"}, "from 1h to 48h"),
+        ({"completion_window": "soon"}, "completion_window"),
+    ):
+        wrong.append((client.batches.create(**create | change), 400, told))
+    for call, status, told in wrong:
+        with pytest.raises(openai.APIStatusError, match=told) as caught:
+            await call
+        assert caught.value.status_code == status, told
+        assert set(caught.value.body) == {"message", "type", "param", "code", "stage"}
+
+
+async def test_an_upload_that_is_no_form_is_refused(tmp_path: Any) -> None:
+    gateway = Gateway(tmp_path)
+    http = httpx.AsyncClient(transport=httpx.ASGITransport(gateway.app), base_url="http://gateway")
+    async with http:
+        assert (await http.post("/v1/files", json={})).status_code == 415
+        broken = await http.post("/v1/files", content=b"x", headers={"content-type": "multipart/form-data"})
+    assert (broken.status_code, broken.json()["error"]["code"]) == (400, "invalid_request")
+
+
+@pytest.mark.parametrize("content", [b"\n\n", lines(4)])
+async def test_a_file_of_no_rows_or_too_many_fails_the_batch_with_the_reason(tmp_path: Any, content: bytes) -> None:
+    async with working(tmp_path, max_rows=3) as gateway:
+        done = await until(gateway.client(), (await made(gateway.client(), content)).id, "failed")
+        assert "send 1 to 3" in done.errors.data[0].message
+
+
+async def test_without_a_folder_there_are_no_such_endpoints() -> None:
+    client = Gateway("").client()
+    with pytest.raises(openai.NotFoundError, match=r"name a folder for them in settings\.batches\.folder"):
+        await client.files.list()
+
+
+def test_the_folder_is_a_whole_path_and_the_class_exists(tmp_path: Any) -> None:
+    for batches, told in (
+        ({"folder": "x"}, "must be a whole path"),
+        ({"folder": "/x", "priority": "none"}, "batches.priority names 'none'"),
+    ):
+        with pytest.raises(Exception, match=told):
+            GatewayConfig.parse(SETTINGS | {"batches": batches}, "gateway")

@@ -1,0 +1,122 @@
+"""The command for batches: its usage, its exit codes, and the Baton that it starts for itself in a Ray cluster."""
+
+import json
+import re
+from datetime import UTC, datetime
+from http.server import BaseHTTPRequestHandler, HTTPServer
+
+import pytest
+from serving import Answers, serving
+
+from app.errors import ConfigError, StageUnavailable
+from app.ops import batch, batch_engine
+
+
+@pytest.fixture
+def bad_rows(tmp_path):
+    """A file whose rows need nobody to answer them."""
+    path = tmp_path / "in.jsonl"
+    path.write_text("{broken\n[]\n")
+    return path
+
+
+def test_rows_that_cannot_be_asked_are_the_output_and_the_exit_code(bad_rows, tmp_path, capsys):
+    target = tmp_path / "out.jsonl"
+    assert batch.main([str(bad_rows), str(target)]) == 1
+    assert "2 rows, 2 failed" in capsys.readouterr().out
+    assert [json.loads(line)["custom_id"] for line in target.read_text().splitlines()] == ["row-0", "row-1"]
+    assert batch.main([str(bad_rows), str(target), "--tolerate-failed", "--retry-failed"]) == 0
+    assert "2/2 rows, 2 failed in this run" in capsys.readouterr().out
+
+
+def test_the_date_stands_for_today(bad_rows, tmp_path):
+    today = datetime.now(UTC).date().isoformat()
+    bad_rows.rename(tmp_path / f"{today}.jsonl")
+    assert batch.main([str(tmp_path / "{date}.jsonl"), str(tmp_path / "{date}-answers.parquet")]) == 1
+    assert (tmp_path / f"{today}-answers.parquet").exists()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        (["IN", "IN"], "the same file"),
+        (["none.jsonl", "OUT"], "does not exist"),
+        (["IN", "out.csv"], "ends with .jsonl or .parquet"),
+        (["IN", "s3://bucket/out.jsonl"], "name a folder with --progress"),
+        (["IN", "OUT", "--config", "x.yaml"], "give both or none"),
+        (["IN", "OUT", "--engine", "own"], "give both or none"),
+    ],
+)
+def test_wrong_usage_is_told_and_ends_with_2(bad_rows, tmp_path, capsys, arguments, told):
+    places = {"IN": str(bad_rows), "OUT": str(tmp_path / "out.jsonl")}
+    assert batch.main([places.get(word, word) for word in arguments]) == 2
+    said = capsys.readouterr().err
+    assert told in said
+    assert "Traceback" not in said
+
+
+def test_a_gateway_that_is_away_ends_the_run_with_3_and_the_way_on(tmp_path, capsys):
+    (tmp_path / "in.jsonl").write_text('{"prompt": "hi"}\n')
+    arguments = [str(tmp_path / "in.jsonl"), str(tmp_path / "out.jsonl"), "--url", "http://127.0.0.1:1"]
+    assert batch.main([*arguments, "--patience", "1"]) == 3
+    assert re.search(
+        r"No row was answered for 1 s: The gateway does not answer .*run the same", capsys.readouterr().err
+    )
+
+
+class Dashboard(Answers, BaseHTTPRequestHandler):
+    """Ray's dashboard: takes a Serve configuration and tells ``status`` of its application."""
+
+    status, seen = "RUNNING", []
+
+    def do_PUT(self):
+        self.seen.append(("PUT", json.loads(self.rfile.read(int(self.headers["content-length"])))))
+        self.reply(b"{}")
+
+    def do_GET(self):
+        found = {"applications": {"pipeline": {"status": self.status, "message": "no such model"}}}
+        self.reply(json.dumps(found).encode())
+
+    def do_DELETE(self):
+        self.seen.append(("DELETE", None))
+        self.reply(b"{}")
+
+
+@pytest.fixture
+def dashboard(monkeypatch):
+    Dashboard.seen = []
+    with serving(HTTPServer(("127.0.0.1", 0), Dashboard)) as server:
+        monkeypatch.setattr(batch_engine, "_DASHBOARD", f"http://127.0.0.1:{server.server_port}/")
+        yield Dashboard
+
+
+CONFIG = {"applications": [{"name": "pipeline"}]}
+
+
+def test_a_serve_configuration_is_read_to_the_letter(tmp_path):
+    path = tmp_path / "serve.json"
+    path.write_text(json.dumps({"applications": [{"args": {"prompt": "Say {name}."}}]}))
+    assert batch_engine._serve_configuration(path)["applications"][0]["args"] == {"prompt": "Say {name}."}
+    path.write_text("machine: {}\n")
+    assert batch_engine._serve_configuration(path) is None
+
+
+def test_a_serve_configuration_is_deployed_for_the_run_and_removed(dashboard):
+    dashboard.status = "RUNNING"
+    with batch_engine._in_this_cluster(CONFIG, 5) as url:
+        assert url == "http://127.0.0.1:8000"
+        assert dashboard.seen == [("PUT", CONFIG)]
+    assert dashboard.seen[-1] == ("DELETE", None)
+
+
+def test_an_application_that_fails_ends_the_run_with_serve_s_reason(dashboard):
+    dashboard.status = "DEPLOY_FAILED"
+    with pytest.raises(ConfigError, match="pipeline did not start: no such model"):
+        batch_engine._in_this_cluster(CONFIG, 5).__enter__()
+    assert dashboard.seen[-1] == ("DELETE", None)
+
+
+def test_a_serve_configuration_without_a_cluster_is_told(monkeypatch):
+    monkeypatch.setattr(batch_engine, "_DASHBOARD", "http://127.0.0.1:1/")
+    with pytest.raises(StageUnavailable, match="elsewhere give a local configuration"):
+        batch_engine._in_this_cluster(CONFIG, 5).__enter__()
