@@ -7,7 +7,7 @@ from collections.abc import Callable
 from fastapi import FastAPI
 from pydantic import BaseModel
 
-from app.api import collections, embeddings, generate, models, pages, probes
+from app.api import collections, embeddings, generate, models, pages, probes, retrieve
 from app.api.chat import router as chat
 from app.api.completions import router as completions
 from app.api.context import Gateway, Observe, Observed
@@ -78,7 +78,7 @@ def build_api(
         app.add_middleware(KeyMiddleware, keys=keys)
     app.add_middleware(OriginMiddleware, limits=lambda: settings().limits)
     app.add_middleware(RequestMiddleware, observe=observe, traces=traces, behind_proxy=behind_proxy)
-    for router in (chat.router, completions.router, embeddings.router, models.router):
+    for router in (chat.router, completions.router, embeddings.router, models.router, retrieve.router):
         app.include_router(router)
         app.include_router(router, prefix="/{profile}", include_in_schema=False)
     for router in (generate.router, collections.router, probes.router, pages.router):

@@ -6,7 +6,7 @@ from typing import Any
 
 from app.config.chart.values import ChartValues, ModelValues
 from app.config.pipeline import PipelineSettings, PipelineShape, ServedModel
-from app.config.serve import ModelApplication, applications, logging_config
+from app.config.serve import ModelApplication, applications, grpc_options, logging_config
 
 #: Ray resource of the nodes that mount the index; a replica that opens it asks for a little of it.
 INDEX_RESOURCE = "baton-index"
@@ -26,6 +26,7 @@ def serve_config(values: ChartValues) -> dict[str, Any]:
         "http_options": {"host": "0.0.0.0", "port": 8000},  # noqa: S104 - a pod's network is its own
         "logging_config": logging_config(settings.logs),
         "applications": applications(models, shape, settings, values.runtime_env),
+        **({"grpc_options": grpc_options(values.grpc.port)} if values.grpc.enabled else {}),
     }
 
 

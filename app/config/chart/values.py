@@ -16,6 +16,7 @@ from app.config.chart.objects import (
     DoctorValues,
     FaultToleranceValues,
     GatewayValues,
+    GrpcValues,
     JobValues,
     NetworkPolicyValues,
     RolloutValues,
@@ -133,6 +134,8 @@ class ChartValues(Config):
     """The image."""
     ray_version: str = Field(default="2.60.0", pattern=r"^[0-9]+\.[0-9]+\.[0-9]+$")
     """Version of Ray in the image."""
+    grpc: GrpcValues = GrpcValues()
+    """gRPC beside HTTP; Serve's proxies read it once, when they start."""
     head: HeadValues = HeadValues()
     """The head pod."""
     worker_groups: tuple[WorkerGroup, ...] = DEFAULT_GROUPS

@@ -86,7 +86,11 @@ It is JSON inside YAML: every string is quoted, so no reader takes "no", "1e5" o
 {{- $applications = append $applications $application -}}
 {{- end -}}
 {{- $applications = append $applications (include "baton.pipelineApplication" $values | fromJson) -}}
-{{- dict "proxy_location" "EveryNode" "http_options" (dict "host" "0.0.0.0" "port" 8000)
+{{- $config := dict "proxy_location" "EveryNode" "http_options" (dict "host" "0.0.0.0" "port" 8000)
   "logging_config" (dict "encoding" $values.settings.logs.encoding "log_level" $values.settings.logs.level "enable_access_log" false)
-  "applications" $applications | toPrettyJson -}}
+  "applications" $applications -}}
+{{- if $values.grpc.enabled -}}
+{{- $_ := set $config "grpc_options" (dict "port" (int $values.grpc.port) "grpc_servicer_functions" (list "app.deployments.rpc_proxy:add_to_server")) -}}
+{{- end -}}
+{{- toPrettyJson $config -}}
 {{- end -}}
