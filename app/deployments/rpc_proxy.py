@@ -87,10 +87,19 @@ def wrapped(serves: Handlers, wait_seconds: float = WAIT_SECONDS) -> Handlers:
             call = _Call(context)
             if _is_too_large(request, call):
                 return
-            async for message in handler(request, call):
-                if not context.code():
-                    yield message
-            call.mend(False)
+            # Read by a task of its own: Serve's generators let a call go on that is given up while they are not waited
+            # for, such as while its caller is slow to read.
+            messages: asyncio.Queue[Any] = asyncio.Queue()
+            work = _Work(_pump(handler(request, call), messages), context, wait_seconds)
+            try:
+                while (message := await messages.get()) is not None:
+                    work.has_begun()
+                    if not context.code():  # the message that brings an error is empty
+                        yield message
+                await work.task
+            finally:
+                work.over()
+                call.mend(work.in_vain)
 
         return stream if streaming_type.value == "unary_stream" else one
 
