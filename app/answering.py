@@ -11,10 +11,10 @@ from typing import Any
 
 from app.deadline import Deadline
 from app.errors import GuardrailBlocked
-from app.finishing import PassageVerdict, best_of, contexts_of, flags_of
+from app.finishing import PassageVerdict, best_of, contexts_of, flags_of, passages_of
 from app.handles import Pending, StageCall
 from app.handoff import HandoffMeter
-from app.jobs import ChatEvent, ChatJob, Finished, GuardrailNote, Started
+from app.jobs import ChatEvent, ChatJob, Finished, Found, GuardrailNote, Started
 from app.messages import (
     AssembleRequest,
     Direction,
@@ -104,6 +104,16 @@ class Answering:
         note_report(self.stages.metrics, report, self.job)
         yield await self._finished(report, prompt, retrieved)
 
+    async def found(self) -> Found:
+        """Return the passages that the answer would rest on, as the guardrail lets them through."""
+        self.job = await self._judged_input()
+        retrieved = self._retrieve()
+        payload = await self._judged_payload(retrieved) if retrieved else None
+        shown = () if payload is None else passages_of(payload, self.passages)
+        flags = {"question_truncated": True} if payload is not None and payload.question_truncated else {}
+        self.milliseconds["total"] = (time.monotonic() - self.started) * 1000
+        return Found(tuple(passage for _, passage in shown), dict(self.milliseconds), tuple(self._notes()), flags)
+
     async def _judged_input(self) -> ChatJob:
         job = self.job
         if job.prompt is not None:
@@ -127,7 +137,7 @@ class Answering:
             raise GuardrailBlocked(
                 f"The request was blocked by the guardrail (category {finding.category}); rephrase it.",
                 "guardrail",
-                "prompt" if self.job.prompt is not None else "messages",
+                "prompt" if self.job.prompt is not None else self.job.question_field,
             )
         return verdict
 
@@ -147,14 +157,19 @@ class Answering:
         if self.job.prompt is not None:
             return None
         if retrieved is not None:
-            with self._timed("retriever"):
-                payload: Retrieved = await retrieved.result(self.job.deadline)
-            self.stages.meter.record("retriever-gateway", payload, payload.made)
-            note_retrieved(self.stages.metrics, payload)
-            self.passages = await self._judged_passages(retrieved)
+            await self._judged_payload(retrieved)
         prompt = await self._assemble(retrieved)
         note_prompt(self.stages.metrics, prompt)
         return prompt
+
+    async def _judged_payload(self, retrieved: Pending) -> Retrieved:
+        """Wait for what was retrieved and note what the guardrail makes of it."""
+        with self._timed("retriever"):
+            payload: Retrieved = await retrieved.result(self.job.deadline)
+        self.stages.meter.record("retriever-gateway", payload, payload.made)
+        note_retrieved(self.stages.metrics, payload)
+        self.passages = await self._judged_passages(retrieved)
+        return payload
 
     async def _assemble(self, retrieved: Pending | None) -> Prompt:
         """Build the prompt. Raises :class:`app.errors.ContextLengthExceeded` when even the question does not fit."""

@@ -47,7 +47,13 @@ def flags_of(prompt: Prompt, payload: Retrieved | None) -> dict[str, Any]:
 def contexts_of(prompt: Prompt, payload: Retrieved, verdict: PassageVerdict) -> Iterator[Mapping[str, Any]]:
     """Yield the passages as the model saw them, without those that the guardrail refused."""
     marks = {row: number for number, row in enumerate(prompt.rows, start=1)}
+    for row, passage in passages_of(payload, verdict):
+        yield {**passage, "mark": marks.get(row)}
+
+
+def passages_of(payload: Retrieved, verdict: PassageVerdict) -> Iterator[tuple[int, Mapping[str, Any]]]:
+    """Yield row and content of the passages that are meant for the prompt and that the guardrail lets through."""
     shown = payload.passages.select(["id", "collection", "source", "score", "text"]).slice(0, payload.top_k)
     for row, passage in enumerate(shown.to_pylist()):
         if row not in verdict.blocked:
-            yield {**passage, "text": verdict.redacted.get(row, passage["text"]), "mark": marks.get(row)}
+            yield row, {**passage, "text": verdict.redacted.get(row, passage["text"])}

@@ -63,7 +63,7 @@ class ChatJob:
     """How the variant came to answer (``app/routing/routes.py: Way``)."""
     shadows: tuple[Shadow, ...] = ()
     """Copies of the job for other variants."""
-    question_field: Literal["messages", "prompt"] = "messages"
+    question_field: Literal["messages", "prompt", "query"] = "messages"
     """Where the question stood in the request, for errors that name its field."""
 
     @property
@@ -127,6 +127,16 @@ ChatEvent = Started | Delta | Finished
 
 
 @dataclass(frozen=True, slots=True)
+class Found:
+    """What a search found. ``passages``: ``{"id", "collection", "source", "score", "text"}`` each, best first."""
+
+    passages: tuple[Mapping[str, Any], ...]
+    stages: Mapping[str, float]
+    guardrail: tuple[GuardrailNote, ...] = ()
+    flags: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
 class DocumentResult:
     """Outcome of an upsert: counts of documents and passages, and of documents that were already stored unchanged."""
 
@@ -152,6 +162,10 @@ class PipelinePort(Protocol):
         An error raised before ``Started`` becomes an HTTP status; after it, one error event.
         Closing the iterator cancels every stage that works on the job.
         """
+        ...
+
+    async def retrieve(self, job: ChatJob) -> Found:
+        """Search as for the job's answer: judge the question, search, judge the passages. Its model is not asked."""
         ...
 
     def busy(self, model: str) -> float | None:

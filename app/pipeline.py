@@ -12,7 +12,7 @@ from app.admission import Admission
 from app.answering import Answering, Stages
 from app.entrance import Entrance, Entry
 from app.errors import BatonError, DeadlineExceeded, GuardrailBlocked, model_starting
-from app.jobs import ChatEvent, ChatJob, DocumentResult, Embedded, Started, base_model
+from app.jobs import ChatEvent, ChatJob, DocumentResult, Embedded, Found, Started, base_model
 from app.messages import JudgeRequest, Verdict
 from app.notes import note_verdict
 
@@ -57,6 +57,21 @@ class Pipeline:
         except DeadlineExceeded as error:
             self._note_timeout(error)
             raise await self._reason(error, job.engine) from None
+        finally:
+            if entry is not None:
+                entry.leave()
+            answering.close()
+
+    async def retrieve(self, job: ChatJob) -> Found:
+        """Search as for a job's answer; see :meth:`app.jobs.PipelinePort.retrieve`."""
+        answering = Answering(self._stages, job)
+        entry: Entry | None = None
+        try:
+            entry = await self._entrance.enter(None, job.priority, job.deadline)
+            return await answering.found()
+        except DeadlineExceeded as error:
+            self._note_timeout(error)
+            raise
         finally:
             if entry is not None:
                 entry.leave()

@@ -41,6 +41,7 @@ GROUPS: dict[str, tuple[str, ...]] = {
     "Replaces the Ray cluster: a second one starts beside the old one and takes over (`upgrade`)": (
         "image",
         "ray_version",
+        "grpc",
         "head",
         "worker_groups",
         "autoscaling",

@@ -6,7 +6,7 @@ import sys
 from pathlib import Path
 
 from dashboards import output
-from scripts import chart_files, manifests
+from scripts import chart_files, manifests, protos
 
 ROOT = Path(__file__).resolve().parents[1]
 
@@ -15,7 +15,7 @@ def main(arguments: list[str]) -> int:
     """Return 0 where all files are as they should be (after writing them), 1 where `--check` found one that is not."""
     # The chart's own files first: the manifests are rendered from them.
     only_check = "--check" in arguments
-    stale = [path for part in (chart_files, output, manifests) for path in write(part.files(), only_check)]
+    stale = [path for part in (protos, chart_files, output, manifests) for path in write(part.files(), only_check)]
     return 1 if stale and only_check else 0
 
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from fastapi import FastAPI
 from pydantic import BaseModel
 
-from app.api import batches, collections, embeddings, files, generate, models, pages, probes
+from app.api import batches, collections, embeddings, files, generate, models, pages, probes, retrieve
 from app.api.chat import router as chat
 from app.api.completions import router as completions
 from app.api.context import Gateway, Observe, Observed
@@ -101,7 +101,7 @@ def build_api(
         observe, traces, keys, behind_proxy, lambda path: files.upload_bytes(path, settings().batches)
     )
     protect(app, lambda: settings().limits, around)
-    for router in (chat.router, completions.router, embeddings.router, models.router):
+    for router in (chat.router, completions.router, embeddings.router, models.router, retrieve.router):
         app.include_router(router)
         app.include_router(router, prefix="/{profile}", include_in_schema=False)
     for router in (generate.router, collections.router, files.router, batches.router, probes.router, pages.router):

@@ -117,7 +117,7 @@ def baton_body(finished: Finished, job: ChatJob) -> dict[str, Any]:
     body: dict[str, Any] = _report_body(reports[0])
     if job.n > 1:
         body["choices"] = [{"index": report.index, **_report_body(report)} for report in reports]
-    body["guardrail"] = [_note_body(note) for note in finished.guardrail]
+    body["guardrail"] = [note_body(note) for note in finished.guardrail]
     body["variant"] = {"profile": job.profile, "model": job.model, **({"name": job.variant} if job.variant else {})}
     body["stages"] = {name: round(milliseconds, 3) for name, milliseconds in finished.stages.items()}
     body["flags"] = dict(finished.flags)
@@ -136,7 +136,8 @@ def _report_body(report: ChoiceReport) -> dict[str, Any]:
     }
 
 
-def _note_body(note: GuardrailNote) -> dict[str, Any]:
+def note_body(note: GuardrailNote) -> dict[str, Any]:
+    """Return what the guardrail did, as replies show it."""
     return {
         "direction": note.direction,
         "action": note.action,

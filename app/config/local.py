@@ -13,7 +13,7 @@ from app.config.deployment_options import Options
 from app.config.engine import Engine
 from app.config.pipeline import PipelineSettings, PipelineShape
 from app.config.profile import CollectionName, Count, Name
-from app.config.serve import PIPELINE, ModelApplication, applications, logging_config
+from app.config.serve import PIPELINE, ModelApplication, applications, grpc_options, logging_config
 from app.config.yaml_file import read_yaml
 
 #: The folder that holds ``app``, ``config`` and ``samples``.
@@ -29,6 +29,8 @@ class MachineConfig(Config):
     """Address that the gateway listens on."""
     port: Port = 8000
     """Port of the gateway."""
+    grpc_port: Port | None = None
+    """Port of the gateway's gRPC, on all addresses of this machine; unset: no gRPC."""
     metrics_port: Port = 9464
     """Port of the page that Prometheus scrapes."""
     dashboard_port: Port = 8265
@@ -115,4 +117,5 @@ def serve_config(config: LocalConfig) -> dict[str, Any]:
         "http_options": {"host": config.machine.host, "port": config.machine.port},
         "logging_config": logging_config(config.settings.logs),
         "applications": applications(models, config.pipeline, config.settings.in_order(), beside=config.applications),
+        **({"grpc_options": grpc_options(config.machine.grpc_port)} if config.machine.grpc_port else {}),
     }

@@ -33,6 +33,14 @@ def logging_config(logs: LogsConfig) -> dict[str, Any]:
     return {"encoding": logs.encoding, "log_level": logs.level, "enable_access_log": False}
 
 
+def grpc_options(port: int) -> dict[str, Any]:
+    """Return Serve's ``grpc_options``; its proxies read them once, when they start.
+
+    They listen on all addresses of their machine: Serve offers no choice.
+    """
+    return {"port": port, "grpc_servicer_functions": ["app.deployments.rpc_proxy:add_to_server"]}
+
+
 @dataclass(frozen=True, slots=True)
 class ModelApplication:
     """A model's Serve application: its engine as ``LLMConfig``, the environment and the deployment's options."""

@@ -15,12 +15,14 @@ from app.admission import Admission
 from app.answering import Stages
 from app.api.application import build_api
 from app.api.context import Observed
+from app.api.rpc.service import RpcService
 from app.batch.worker import BatchWorker
 from app.config.gateway import GatewayConfig
 from app.config.pipeline import PipelineSettings, PipelineShape
 from app.config.serve import STAGES
 from app.deployments.download_notes import noted
 from app.deployments.live_settings import ClusterKept, LiveSettings, lasting
+from app.deployments.rpc import GatewayRpcs
 from app.deployments.runner import settle
 from app.deployments.stages import build_runner, open_payloads, stage_shape
 from app.entrance import Entrance, Room
@@ -48,8 +50,8 @@ _MAX_STATE_CHARS = 300
 _COMING_AND_GOING = frozenset({"HEALTHY", "UPSCALING", "DOWNSCALING"})
 
 
-class Gateway:
-    """Serves the API. ``handles`` are the stages that have deployments of their own."""
+class Gateway(GatewayRpcs):
+    """Serves the API, over HTTP and as RPCs. ``handles`` are the stages that have deployments of their own."""
 
     async def __init__(self, shape: dict[str, Any], handles: dict[str, Any]) -> None:  # type: ignore[misc]  # Serve awaits it
         self._shape = PipelineShape.parse(shape, "pipeline")
@@ -103,6 +105,9 @@ class Gateway:
 
     async def __serve_build_asgi_app__(self) -> FastAPI:
         ways = (lambda: self._pipeline, self._current_settings, self._observe, self._traces)
+        # Serve's gRPC proxy, unlike its HTTP proxy, leaves the reply's request id to us.
+        inner = build_api(*ways, keys=self._keys)
+        self._rpc = RpcService(inner, lambda: self._current_settings().limits.max_timeout_seconds)
         app = build_api(*ways, keys=self._keys, behind_proxy=True)
         self._batches.serve(app)
         return app

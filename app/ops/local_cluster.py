@@ -144,12 +144,19 @@ class LocalCluster:
 
     def check_port(self) -> None:
         """Refuse a gateway's port other than the one that Serve listens at, which it keeps until it is restarted."""
-        machine = self._config.machine
-        port = self._view().get("http_options", {}).get("port", machine.port)
+        machine, view = self._config.machine, self._view()
+        port = view.get("http_options", {}).get("port", machine.port)
         if port != machine.port:
             raise ConfigError(
                 f"The gateway of the running Baton listens at port {port} and keeps it, and machine.port is "
                 f"{machine.port}: pass --port {port}, or start Baton anew to change it."
+            )
+        grpc = view.get("grpc_options") or {}
+        served = grpc.get("port") if grpc.get("grpc_servicer_functions") else None
+        if view and served != machine.grpc_port:
+            raise ConfigError(
+                f"The running Baton serves gRPC {f'at port {served}' if served else 'nowhere'} and keeps to that: "
+                f"{f'pass --grpc-port {served}' if served else 'leave machine.grpcPort out'}, or start Baton anew."
             )
 
     def _view(self) -> dict[str, Any]:

@@ -30,10 +30,11 @@ def check(machine: MachineConfig, data: Path) -> None:
 
 def check_ports(machine: MachineConfig) -> dict[str, int]:
     """Return the ports by name; refuse one port for two things."""
-    ports = {name: getattr(machine, name) for name in ("port", "metrics_port", "dashboard_port")}
+    named = ("port", "grpc_port", "metrics_port", "dashboard_port")
+    ports = {name: port for name in named if (port := getattr(machine, name)) is not None}
     if len(set(ports.values())) < len(ports):
         told = ", ".join(f"--{name.replace('_', '-')} {port}" for name, port in ports.items())
-        raise ConfigError(f"Each of the three ports has to be another one, and they are {told}: change one.")
+        raise ConfigError(f"Each of the ports has to be another one, and they are {told}: change one.")
     return ports
 
 

@@ -24,7 +24,7 @@ from app.ops.local_cluster import LocalCluster
 from app.ops.stopping import Signals, until_stopped
 from app.ops.warm_up import warm_up
 
-_PORTS = ("port", "metrics_port", "dashboard_port")
+_PORTS = ("port", "grpc_port", "metrics_port", "dashboard_port")
 
 
 class Progress:
@@ -157,6 +157,8 @@ def _announce(config: LocalConfig, progress: Progress) -> None:
     print(f"  try      curl {base}/v1/chat/completions -H 'Content-Type: application/json' -d '{body}'")
     for name in config.applications.enabled():
         print(f"  also     {base}/{name}")
+    if machine.grpc_port is not None:
+        print(f"  gRPC     {machine.host}:{machine.grpc_port} (app/protos/baton.proto)")
     print(f"  metrics  http://{machine.host}:{machine.metrics_port}/metrics (for Prometheus)")
     print("  stop     Ctrl-C", flush=True)
 

@@ -235,6 +235,7 @@ CLUSTER = {
         "ingest",
     ),
     "a relative file of keys": ({"settings": {"auth": {"keysFile": "keys.yaml"}}}, "/settings/auth/keysFile"),
+    "grpc on the gateway's port": ({"grpc": {"enabled": True, "port": 8000}}, "grpc.port 8000", "choose another"),
     "logs to nowhere": ({"logCollector": {"enabled": True}}, "logCollector.endpoint"),
     "traces behind a closed door": (
         {

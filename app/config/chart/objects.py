@@ -87,6 +87,15 @@ class GatewayValues(Config):
     """An HTTPRoute."""
 
 
+class GrpcValues(Config):
+    """gRPC beside HTTP, on every pod that serves."""
+
+    enabled: bool = False
+    """Whether the gateway is reached over gRPC as well, by the Service `<name>-grpc`."""
+    port: Annotated[int, Field(ge=1024, le=65535)] = 9000
+    """Its port, in pods and of the Service."""
+
+
 class RedisServer(PlacementValues):
     """A Redis of our own."""
 

@@ -8,7 +8,7 @@ from app.config.applications import check_applications
 from app.config.chart.engine_loop import engine_loop_applications
 from app.config.chart.values import ChartValues, ModelValues
 from app.config.pipeline import PipelineSettings, PipelineShape, ServedModel
-from app.config.serve import ModelApplication, applications, logging_config
+from app.config.serve import ModelApplication, applications, grpc_options, logging_config
 from app.errors import ConfigError
 
 #: Ray resource of the nodes that mount the index; a replica that opens it asks for a little of it.
@@ -34,6 +34,7 @@ def serve_config(values: ChartValues) -> dict[str, Any]:
         "http_options": {"host": "0.0.0.0", "port": 8000},  # noqa: S104 - a pod's network is its own
         "logging_config": logging_config(settings.logs),
         "applications": applications(models, shape, settings, values.runtime_env, values.applications) + loops,
+        **({"grpc_options": grpc_options(values.grpc.port)} if values.grpc.enabled else {}),
     }
 
 
@@ -68,6 +69,8 @@ def _served(name: str, model: ModelValues, offline: bool) -> ServedModel:
         chat_template=model.chat_template,
         context_tokens=model.context_tokens or window or 8192,
         tools=model.tools,
+        images=model.images,
+        image_tokens=model.image_tokens,
         description=model.description,
     )
 

@@ -19,6 +19,7 @@ from app.config.chart.objects import (
     DoctorValues,
     FaultToleranceValues,
     GatewayValues,
+    GrpcValues,
     JobValues,
     NetworkPolicyValues,
     RolloutValues,
@@ -67,6 +68,10 @@ class ModelValues(Config):
     """The window in tokens; unset: the engine's max_model_len."""
     tools: bool = False
     """Whether the engine was started with a tool-call parser."""
+    images: bool = False
+    """Whether the model reads images."""
+    image_tokens: Count = 1024
+    """Tokens that one image is counted as: as many as the model makes of one at most."""
     description: str = ""
     """One sentence for `GET /v1/models`."""
 
@@ -143,6 +148,8 @@ class ChartValues(Config):
     """The image."""
     ray_version: str = Field(default="2.60.0", pattern=r"^[0-9]+\.[0-9]+\.[0-9]+$")
     """Version of Ray in the image."""
+    grpc: GrpcValues = GrpcValues()
+    """gRPC beside HTTP; Serve's proxies read it once, when they start."""
     head: HeadValues = HeadValues()
     """The head pod."""
     worker_groups: tuple[WorkerGroup, ...] = DEFAULT_GROUPS

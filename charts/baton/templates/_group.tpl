@@ -78,6 +78,9 @@ ports:
   - {name: dashboard, containerPort: 8265}
   {{- end }}
   - {name: serve, containerPort: 8000}
+  {{- if $values.grpc.enabled }}
+  - {name: grpc, containerPort: {{ int $values.grpc.port }}}
+  {{- end }}
   - {name: metrics, containerPort: 8080}
 {{ include "baton.probes" $component }}
 volumeMounts:

@@ -120,7 +120,11 @@ and guardrail from the pipeline's settings.
 {{- if $values.engineLoop.enabled -}}
 {{- $applications = append $applications (include "baton.engineLoopApplication" $values | fromJson) -}}
 {{- end -}}
-{{- dict "proxy_location" "EveryNode" "http_options" (dict "host" "0.0.0.0" "port" 8000)
+{{- $config := dict "proxy_location" "EveryNode" "http_options" (dict "host" "0.0.0.0" "port" 8000)
   "logging_config" (dict "encoding" $values.settings.logs.encoding "log_level" $values.settings.logs.level "enable_access_log" false)
-  "applications" $applications | toPrettyJson -}}
+  "applications" $applications -}}
+{{- if $values.grpc.enabled -}}
+{{- $_ := set $config "grpc_options" (dict "port" (int $values.grpc.port) "grpc_servicer_functions" (list "app.deployments.rpc_proxy:add_to_server")) -}}
+{{- end -}}
+{{- toPrettyJson $config -}}
 {{- end -}}

@@ -207,6 +207,9 @@ What a schema cannot say: values that do not fit together end the render with se
 
 {{- define "baton.check.gateway" -}}
 {{- $values := index . 1 -}}{{- $gateway := $values.gateway -}}
+{{- if and $values.grpc.enabled (has (int $values.grpc.port) (list 6379 8000 8080 8265 10001 52365)) }}
+- grpc.port {{ int $values.grpc.port }} is taken in the pods by Ray or by the gateway's HTTP: choose another.
+{{- end -}}
 {{- if and $gateway.ingress.tlsSecret (not $gateway.ingress.host) }}
 - gateway.ingress.tlsSecret needs gateway.ingress.host, the name that the certificate is for.
 {{- end -}}
