@@ -34,7 +34,11 @@ SHAPES: Mapping[str, type[DeploymentShape]] = {
 
 
 class StepDeployment:
-    """One step: loads its backend, and gathers requests that arrive together into batches (Serve's own batching)."""
+    """One step: loads its backend, and gathers requests that arrive together into batches (Serve's own batching).
+
+    On against off on two busy cores (``tests/bench/applications.py``): 1.12 times as many texts a second through the
+    extractive summary, 0.85 through spaCy, 0.25 through the lexicon, for which batching is to be turned off.
+    """
 
     async def __init__(self, name: str, shape: dict[str, Any]) -> None:  # type: ignore[misc]  # Serve awaits it
         quieten()
