@@ -9,9 +9,9 @@ from typing import Annotated, Any, TypeVar
 from fastapi import APIRouter, Query, Request, Response
 from starlette.datastructures import UploadFile
 from starlette.exceptions import HTTPException
-from starlette.responses import FileResponse
 
 from app.api.context import facts_of, gateway
+from app.api.pages import WholeFile
 from app.api.replies import json_reply
 from app.batch.store import Batches, Files, check_page, owner_of
 from app.config.batches import BatchesConfig
@@ -131,7 +131,7 @@ async def get_file(file_id: str, request: Request) -> Response:
 async def get_content(file_id: str, request: Request) -> Response:
     """Return a file's bytes."""
     path = await stored(_files(request).content, file_id)
-    return FileResponse(path, media_type="application/octet-stream")
+    return WholeFile(path, headers={"Accept-Ranges": "none"}, media_type="application/octet-stream")
 
 
 @router.delete("/{file_id}", summary="Delete a file")

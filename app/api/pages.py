@@ -33,7 +33,7 @@ _MEDIA_TYPES = {
 
 
 class WholeFile(FileResponse):
-    """A file that is always sent whole: the files are small, and a faulty ``Range`` would be answered in plain text."""
+    """A file that is always sent whole: a faulty ``Range`` would be answered in plain text."""
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Send the file."""

@@ -130,7 +130,8 @@ async def test_a_file_can_be_read_and_deleted(tmp_path: Any) -> None:
     file = await client.files.create(file=("rows.jsonl", lines(2)), purpose="batch")
     assert (file.bytes, file.status) == (len(lines(2)), "processed")
     assert (await client.files.retrieve(file.id)).filename == "rows.jsonl"
-    assert (await client.files.content(file.id)).content == lines(2)
+    for headers in ({}, {"Range": "bytes=9-1"}):
+        assert (await client.files.content(file.id, extra_headers=headers)).content == lines(2)
     assert (await client.files.delete(file.id)).deleted
     with pytest.raises(openai.NotFoundError, match="There is no file"):
         await client.files.retrieve(file.id)

@@ -94,7 +94,10 @@ async def test_the_description_covers_every_endpoint(site: Site) -> None:
         ("/v1/models", "get"), ("/v1/models/{name}", "get"), ("/generate", "post"),
         ("/v1/collections", "get"), ("/v1/collections/{name}", "get"), ("/v1/collections/{name}", "delete"),
         ("/v1/collections/{name}/documents", "post"), ("/v1/collections/{name}/documents", "delete"),
-        ("/healthz", "get"), ("/readyz", "get"),
+        ("/v1/files", "get"), ("/v1/files", "post"), ("/v1/files/{file_id}", "get"),
+        ("/v1/files/{file_id}", "delete"), ("/v1/files/{file_id}/content", "get"),
+        ("/v1/batches", "get"), ("/v1/batches", "post"), ("/v1/batches/{batch_id}", "get"),
+        ("/v1/batches/{batch_id}/cancel", "post"), ("/healthz", "get"), ("/readyz", "get"),
     }  # fmt: skip
     fields = described["components"]["schemas"]["ChatRequest"]["properties"]
     assert all("description" in field for field in fields.values())
