@@ -10,7 +10,7 @@ from scripts.helm_render import CHART, ROOT, Renderer, merged
 from tests.chart.objects import pod_specs, rayservice
 
 README = (ROOT / "README.md").read_text("utf-8")
-(COMMANDS,) = re.findall(r"^```bash\n(.*?)^```", README, re.M | re.S)
+(COMMANDS,) = re.findall(r"^```bash\n(helm .*?)^```", README, re.M | re.S)
 OPERATOR, INSTALL, TEST = COMMANDS.splitlines()
 
 
