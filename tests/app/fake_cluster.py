@@ -12,9 +12,9 @@ import yaml
 
 from app.config.local import ROOT, LocalConfig, serve_config
 from app.ops.local_cluster import ENVIRONMENT, LocalCluster
-from tests.app.baton import FIRST_PORT, LOCAL, Baton
+from tests.app.baton import LOCAL, Baton
 
-PORT = FIRST_PORT + 380
+PORT = 28380
 STAGES = ("guardrail", "retriever", "assembler", "postprocessor")
 SMALL = {"ray_actor_options": {"num_cpus": 0.1}}
 DOCUMENTS = [{"id": f"note-{number}", "text": f"Note {number} is about zebras."} for number in range(20)]
