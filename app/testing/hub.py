@@ -9,6 +9,7 @@ import hashlib
 import json
 import re
 from collections.abc import Mapping
+from functools import lru_cache
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from threading import Event, Thread
 from types import TracebackType
@@ -56,16 +57,16 @@ class FakeHub:
 
     def commit(self, model: str) -> str:
         """Return the revision that ``main`` of a model points to: it follows from the files."""
-        files = self.models[model]
+        files = {path: _checksums(content) for path, content in self.models[model].items()}
         return hashlib.sha1(repr(sorted(files.items())).encode(), usedforsecurity=False).hexdigest()
 
     def listing(self, model: str) -> list[dict[str, Any]]:
         """Return the facts of a model's files, by the names of the API's tree."""
         found = []
         for path, content in sorted(self.models[model].items()):
-            entry: dict[str, Any] = {"type": "file", "path": path, "size": len(content), "oid": _git(content)}
+            git, sha256 = _checksums(content)
+            entry: dict[str, Any] = {"type": "file", "path": path, "size": len(content), "oid": git}
             if len(content) >= _LARGE_BYTES:
-                sha256 = hashlib.sha256(content).hexdigest()
                 entry["lfs"] = {"oid": sha256, "sha256": sha256, "size": len(content), "pointerSize": 130}
             found.append(entry)
         return found
@@ -76,8 +77,12 @@ class FakeHub:
         return content[:-1] + bytes([content[-1] ^ 1]) if path in self.damaged else content
 
 
-def _git(content: bytes) -> str:
-    return hashlib.sha1(b"blob %d\0" % len(content) + content, usedforsecurity=False).hexdigest()
+@lru_cache(maxsize=64)
+def _checksums(content: bytes) -> tuple[str, str]:
+    """Return git's checksum and SHA-256: once, since every request asks for them."""
+    git = hashlib.sha1(b"blob %d\0" % len(content), usedforsecurity=False)
+    git.update(content)
+    return git.hexdigest(), hashlib.sha256(content).hexdigest()
 
 
 class _Server(ThreadingHTTPServer):
