@@ -18,7 +18,7 @@ import contextlib
 import math
 import time
 from collections.abc import Awaitable, Callable, Coroutine, Mapping
-from functools import partial
+from functools import cached_property, partial
 from typing import Any, Protocol
 
 from app.absence import Absence, Gone, never
@@ -323,18 +323,11 @@ class RemoteCall:
 class RemoteRetriever(RemoteCall):
     """The retriever in a deployment of its own: its result comes through shared memory, or by reference."""
 
-    def __init__(
-        self,
-        stage: str,
-        handle: Any,
-        metrics: Metrics,
-        payloads: Payloads | None = None,
-        traces: Traces = OFF,
-        gone: Gone = never,
-    ) -> None:
-        super().__init__(stage, handle, metrics, payloads, traces, gone)
-        self._place = handle.options(method_name="place", _by_reference=False)
-        self._elsewhere_until = 0.0
+    _elsewhere_until = 0.0
+
+    @cached_property
+    def _place(self) -> Any:
+        return self._handle.options(method_name="place", _by_reference=False)
 
     def submit(self, request: Any, payload: Pending | None = None) -> Pending:
         """Send the question."""

@@ -8,7 +8,8 @@ import time
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
 from dataclasses import replace
-from typing import Any, Literal
+from functools import cached_property
+from typing import Literal
 
 from app.api.context import Outcome, outcome_of
 from app.errors import BatonError
@@ -32,9 +33,9 @@ Ending = Literal["filtered", "dropped"] | Outcome
 class RoutedPipeline(Pipeline):
     """Runs jobs as :class:`Pipeline` does, and minds their variants."""
 
-    def __init__(self, *parts: Any) -> None:
-        super().__init__(*parts)
-        self._copies: set[asyncio.Task[None]] = set()
+    @cached_property
+    def _copies(self) -> set[asyncio.Task[None]]:
+        return set()
 
     async def chat(self, job: ChatJob) -> AsyncGenerator[ChatEvent, None]:
         """Answer a job; see :meth:`app.jobs.PipelinePort.chat`.

@@ -156,7 +156,7 @@ def check_name(name: str) -> str:
     """Return a collection's name. Raises InvalidRequest unless it is safe in a path, in SQL and in a URL."""
     if not isinstance(name, str) or not _NAME.fullmatch(name):
         raise InvalidRequest(
-            f"Collection {bounded(name)} has no valid name: use 1 to 64 of a-z, 0-9, '_' and '-', "
+            f"{bounded(name)} is no valid name of a collection: use 1 to 64 of a-z, 0-9, '_' and '-', "
             "beginning with a letter or digit.",
             stage=STAGE,
             param="collection",

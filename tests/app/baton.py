@@ -23,6 +23,8 @@ LOCAL = ROOT / "config" / "local.yaml"
 START_SECONDS = 600  # four processes import the engine one after another; on two busy cores that takes minutes
 MODEL = "smollm2"
 FIRST_PORT = int(os.environ.get("BATON_TEST_PORT", "18000"))  # another one for a second run beside the first
+#: Ray hands metrics on every ten seconds by default, for which every test that reads them would wait.
+QUICK_METRICS = {"RAY_metrics_report_interval_ms": "1500"}
 
 
 class Caller:
@@ -66,7 +68,13 @@ class Baton(Caller):
         command += ["--port", str(self.port), "--metrics-port", str(self.metrics_port)]
         command += ["--dashboard-port", str(self.dashboard_port)]
         self.process = subprocess.Popen(
-            command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, start_new_session=True
+            command,
+            cwd=ROOT,
+            env=os.environ | QUICK_METRICS,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            start_new_session=True,
         )
         self._reader = threading.Thread(target=self._read, daemon=True)
         self._reader.start()

@@ -12,9 +12,9 @@ import yaml
 
 from app.config.local import ROOT, LocalConfig, serve_config
 from app.ops.local_cluster import ENVIRONMENT, LocalCluster
-from tests.app.baton import LOCAL, Baton
+from tests.app.baton import FIRST_PORT, LOCAL, QUICK_METRICS, Baton
 
-PORT = 28380
+PORT = FIRST_PORT + 380
 STAGES = ("guardrail", "retriever", "assembler", "postprocessor")
 SMALL = {"ray_actor_options": {"num_cpus": 0.1}}
 DOCUMENTS = [{"id": f"note-{number}", "text": f"Note {number} is about zebras."} for number in range(20)]
@@ -78,7 +78,7 @@ def running(data, environment=None):
     """Start the cluster without applications; stop it at the end."""
     cluster = LocalCluster(configuration(data), data)
     with pytest.MonkeyPatch.context() as patch:
-        for name, value in {**ENVIRONMENT, "PYTHONPATH": str(ROOT), **(environment or {})}.items():
+        for name, value in {**ENVIRONMENT, **QUICK_METRICS, "PYTHONPATH": str(ROOT), **(environment or {})}.items():
             patch.setenv(name, value)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # its own import

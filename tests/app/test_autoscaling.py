@@ -142,7 +142,7 @@ def test_an_engine_finishes_its_streams_before_it_goes(site):
 @pytest.mark.timeout(START_SECONDS)
 def test_a_stream_does_not_keep_an_engine_for_ever(site):
     site.deploy(ENGINE, scaled(1, patience=2.0))
-    streams, both = streams_on_two_engines(site, 900)
+    streams, both = streams_on_two_engines(site, 500)
     Baton.wait_for(lambda: engines(site) == 1, 45, "an engine goes although streams run")
     (gone,) = both - set(site.pids("generator", "model-fake"))
     Baton.wait_for(lambda: not Path(f"/proc/{gone}").exists(), 20, "its process ends long before the streams would")

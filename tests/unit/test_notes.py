@@ -17,12 +17,12 @@ QUESTION = "What code word has the zebra note?"
 
 
 async def test_an_answer_leaves_its_times_and_its_worth(tmp_path):
-    site = Site(tmp_path, FakeEngine(["The", "code", "word", "is", "ZEBRA-77."], seconds_per_token=0.002))
+    site = Site(tmp_path, FakeEngine(["The", "code", "word", "is", "ZEBRA-77."], seconds_per_token=0.02))
     await site.ask(job(QUESTION, retrieve=True, response_format={"type": "json_object"}))
     count, total = site.metrics.count, site.metrics.total
     assert count("baton_time_to_first_token_milliseconds", model="tiny") == 1
     assert count("baton_inter_token_milliseconds", model="tiny") == 1
-    assert 1 < total("baton_inter_token_milliseconds") < 500
+    assert 0 < total("baton_inter_token_milliseconds") < 500
     for stage in ("guardrail", "retriever", "assembler", "generator", "postprocessor"):
         assert count("baton_stage_milliseconds", stage=stage) == 1
     for stage in ("gateway", "retriever", "assembler", "postprocessor"):

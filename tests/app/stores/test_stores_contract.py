@@ -54,9 +54,9 @@ def test_unknown_collection_is_not_found_each_time(store):
     "name", ["../../etc", "/etc/passwd", "s3://x/y", "a" * 65, "知识库", "", "A", "a.b", "-a", "a b"]
 )
 def test_names_of_other_forms_are_refused(store, name):
-    with pytest.raises(InvalidRequest, match="has no valid name"):
+    with pytest.raises(InvalidRequest, match="is no valid name of a collection"):
         store.create_collection(name, 32, "fake")
-    with pytest.raises(InvalidRequest, match="has no valid name"):
+    with pytest.raises(InvalidRequest, match="is no valid name of a collection"):
         find(store, "zebra", name=name)
 
 
