@@ -3,6 +3,7 @@
 import json
 import re
 import subprocess
+import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
 
@@ -28,6 +29,7 @@ AWFUL = (
     "The flood was a horrible disaster. It killed hundreds of people and destroyed their homes. Survivors suffer from "
     "terrible injuries, hunger and disease. The corrupt rulers lied about the tragedy and abandoned the victims. "
 )
+SHOWN = re.findall(r"^```(?:bash|shell)\n(curl.*?)^```", DOCUMENTATION + README, re.M | re.S)
 LIBRARY = json.loads(re.search(r"analyze -H.*?-d '(.*?)'", DOCUMENTATION, re.S)[1])
 
 
@@ -268,7 +270,7 @@ def test_a_full_queue_is_503_with_retry_after(site):
 
 
 @pytest.mark.timeout(START_SECONDS)
-@pytest.mark.parametrize("command", re.findall(r"^```(?:bash|shell)\n(curl.*?)^```", DOCUMENTATION + README, re.M | re.S))
+@pytest.mark.parametrize("command", SHOWN)
 def test_the_commands_that_the_documentation_shows(site, command):
     here = command.replace("http://127.0.0.1:8000", site.found.cluster.url)
     here = here.replace("https://en.wikipedia.org/wiki/Ada_Lovelace", site.wiki.page_url("Ada Lovelace"))
@@ -280,5 +282,5 @@ def test_the_commands_that_the_documentation_shows(site, command):
 
 def test_the_programs_that_the_documentation_shows():
     program = "\n".join(re.findall(r"^```python\n(.*?)^```", DOCUMENTATION, re.M | re.S))
-    done = subprocess.run([".venv/bin/python", "-c", program], cwd=ROOT, capture_output=True, text=True, timeout=60)
+    done = subprocess.run([sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, timeout=60)
     assert done.stdout.splitlines() == re.findall(r"^print\(.*\)\)  # (.*)$", program, re.M), done.stderr
