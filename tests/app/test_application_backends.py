@@ -1,8 +1,7 @@
-"""The backends with real libraries: tiny checkpoints of each kind that transformers loads, spaCy, and the core LLM."""
+"""The backends with real libraries: tiny checkpoints of each kind that transformers loads, and spaCy."""
 
 import re
 
-import httpx
 import pytest
 
 from app.apps.backends.build import build_entities, build_sentiment, build_summary
@@ -10,7 +9,6 @@ from app.apps.messages import PreprocessRequest, SummaryRequest
 from app.apps.preprocess import Preprocessor
 from app.config.applications import EntitiesShape, SentimentShape, SummaryShape
 from app.errors import ConfigError
-from app.stages.generator import Generator
 
 SPECIAL = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
 WORDS = [*SPECIAL, "ada", "lovelace", "lived", "in", "london", "and", "was", "happy", "there", "sad", "not"]
@@ -181,42 +179,3 @@ def test_preprocessing_cuts_at_tokens_and_tells_the_language(models):
 def test_a_tokenizer_that_is_not_there_is_refused(tmp_path):
     with pytest.raises(ConfigError, match=r"stages.preprocess.tokenizer .* has no tokenizer.json"):
         Preprocessor(str(tmp_path), local_files_only=True).start()
-
-
-class OverHttp:
-    """A running Baton's model as an engine: its chunks are those of the engine."""
-
-    def __init__(self, baton):
-        self._url = f"{baton.base}/v1/chat/completions"
-
-    async def generate(self, kind, body, trace=None):
-        sent = {key: value for key, value in body.items() if key not in ("request_id", "priority", "n")}
-        async with (
-            httpx.AsyncClient(timeout=120) as client,
-            client.stream("POST", self._url, json={**sent, "rag": {"enabled": False}}) as reply,
-        ):
-            async for line in reply.aiter_lines():
-                if line.startswith("data: ") and '"choices":[]' not in line:
-                    yield line
-
-
-@pytest.mark.parametrize(
-    ("build", "shape", "request_"),
-    [
-        (build_sentiment, SentimentShape, TEXT),
-        (build_summary, SummaryShape, SummaryRequest(TEXT * 3, 5, 40)),
-        (build_entities, EntitiesShape, TEXT),
-    ],
-)
-async def test_the_core_llm_writes_along_each_task_s_schema(baton, build, shape, request_):
-    backend = build(
-        shape(backend={"kind": "model", "source": "smollm2"}),
-        lambda application, model: Generator({model: OverHttp(baton)}),
-    )
-    (answer,) = await answers(backend, request_)
-    if shape is SentimentShape:
-        assert re.fullmatch(r"[1-5] stars?", answer.label)
-    elif shape is SummaryShape:
-        assert 10 <= len(answer) <= 160
-    else:
-        assert all(each.text in TEXT for each in answer)

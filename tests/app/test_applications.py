@@ -3,6 +3,7 @@
 import json
 import re
 import subprocess
+import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
 
@@ -285,5 +286,5 @@ def test_the_commands_that_the_documentation_shows(site, command):
 
 def test_the_programs_that_the_documentation_shows():
     program = "\n".join(re.findall(r"^```python\n(.*?)^```", DOCUMENTATION, re.M | re.S))
-    done = subprocess.run([".venv/bin/python", "-c", program], cwd=ROOT, capture_output=True, text=True, timeout=60)
+    done = subprocess.run([sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, timeout=60)
     assert done.stdout.splitlines() == re.findall(r"^print\(.*\)\)  # (.*)$", program, re.M), done.stderr

@@ -173,6 +173,11 @@ CLUSTER = {
         "applications.analyze.stages.summary.options.max_ongoing_requests",
         "use the key maxOngoingRequests",
     ),
+    "articles that cannot be fetched": (
+        {"applications": {"articles": {"enabled": True}}, "networkPolicy": {"enabled": True, "egress": True}},
+        "cuts the pods off the pages that applications.articles fetches",
+        "networkPolicy.egressTo",
+    ),
     "more CPUs than there are for an application": (
         {
             "applications": {

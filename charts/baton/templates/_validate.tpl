@@ -196,6 +196,7 @@ What a schema cannot say: values that do not fit together end the render with se
 {{- if and .enabled .redisAddress -}}{{- $_ := set $cut (printf "gcsFaultTolerance.redisAddress %s" .redisAddress) "" -}}{{- end -}}
 {{- end -}}
 {{- if contains "://" $values.pipeline.store.uri -}}{{- $_ := set $cut (printf "pipeline.store.uri %s" $values.pipeline.store.uri) "" -}}{{- end -}}
+{{- if $values.applications.articles.enabled -}}{{- $_ := set $cut "the pages that applications.articles fetches" "" -}}{{- end -}}
 {{- with include "baton.hubModels" $values | fromJsonArray -}}
 {{- if not $values.modelCache.offline -}}{{- $_ := set $cut (printf "the model hub, which %s come from" (join ", " .)) ", or set modelCache.offline" -}}{{- end -}}
 {{- end -}}

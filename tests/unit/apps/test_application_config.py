@@ -1,5 +1,7 @@
 """The configuration of the applications: defaults, what is refused, and what becomes of it for Serve."""
 
+import re
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -53,6 +55,14 @@ def test_a_part_that_is_given_keeps_the_other_defaults():
 def test_both_are_off_unless_they_are_turned_on():
     assert set(sent(load(LOCAL, Path("/data")))) == {"model-smollm2", "pipeline"}
     assert set(sent(local(analyze={}))) == {"model-smollm2", "pipeline", "analyze"}
+
+
+def test_the_command_that_the_documentation_shows_turns_both_on(tmp_path):
+    page = (ROOT / "docs" / "applications.md").read_text("utf-8")
+    (command,) = re.findall(r"^(sed .*) >my.yaml$", page, re.M)
+    done = subprocess.run(command, shell=True, cwd=ROOT, capture_output=True, text=True, check=True, timeout=10)
+    (tmp_path / "my.yaml").write_text(done.stdout)
+    assert set(sent(load(tmp_path / "my.yaml", Path("/data")))) >= {"analyze", "articles"}
 
 
 def test_an_application_shares_limits_keys_and_guardrail_with_the_pipeline():
