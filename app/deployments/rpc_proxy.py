@@ -38,10 +38,10 @@ def _unavailable(message: str) -> StageUnavailable:
 _STOPPED = _unavailable("The gateway stopped before it answered: send the request again shortly.")
 _NO_REPLICA = _unavailable("No replica of the gateway can answer at present; try again shortly.")
 #: What Serve says by itself, in its own words: no pipeline, no replica, a replica that died.
-_SERVES_OWN: dict[int, BatonError] = {
-    grpc.StatusCode.NOT_FOUND.value[0]: _NO_REPLICA,
-    grpc.StatusCode.UNAVAILABLE.value[0]: _NO_REPLICA,
-    grpc.StatusCode.INTERNAL.value[0]: _STOPPED,
+_SERVES_OWN: dict[Any, BatonError] = {
+    grpc.StatusCode.NOT_FOUND: _NO_REPLICA,
+    grpc.StatusCode.UNAVAILABLE: _NO_REPLICA,
+    grpc.StatusCode.INTERNAL: _STOPPED,
 }
 
 

@@ -129,9 +129,7 @@ async def test_a_stream_ends_with_counts_and_what_is_known(rpc: RpcService) -> N
 
 
 @pytest.mark.parametrize("stream", [False, True])
-async def test_an_error_is_told_with_code_and_time_to_wait(
-    make_site: Callable[..., Site], stream: bool
-) -> None:
+async def test_an_error_is_told_with_code_and_time_to_wait(make_site: Callable[..., Site], stream: bool) -> None:
     site = make_site(fail_before=Overloaded("The queue is full; try again.", "gateway", None, 7))
     call, rpc = Call(), service(site)
     if stream:
@@ -168,15 +166,15 @@ async def test_text_that_is_no_json_is_refused_by_name(rpc: RpcService) -> None:
 
 
 @pytest.mark.parametrize(
-    ("left", "own", "expected"), [("5.0", None, 5), ("5.0", 2.0, 2), ("5.0", 50.0, 5), ("9999", None, 600), ("-1", None, 0)]
+    ("left", "own", "expected"),
+    [("5.0", None, 5), ("5.0", 2.0, 2), ("5.0", 50.0, 5), ("9999", None, 600), ("-1", None, 0)],
 )
 async def test_the_earlier_deadline_holds(
     site: Site, rpc: RpcService, left: str, own: float | None, expected: float
 ) -> None:
     before = time.monotonic()
     await rpc.chat(asked(timeout_seconds=own), Call(**{SECONDS_LEFT: left}))
-    if site.pipeline.jobs:
-        assert site.job.deadline - before == pytest.approx(expected, abs=0.5)
+    assert site.job.deadline - before == pytest.approx(expected, abs=0.5)
 
 
 async def test_a_deadline_over_the_limit_is_refused_though_the_call_s_is_not(rpc: RpcService) -> None:
@@ -197,8 +195,8 @@ async def test_a_call_that_is_given_up_frees_the_pipeline(make_site: Callable[..
     plain = asyncio.ensure_future(rpc.chat(asked(), Call()))
     async with aclosing(rpc.chat_stream(asked(), Call())) as stream:
         await anext(stream)
-        while site.pipeline.running < 2:
-            await asyncio.sleep(0.01)
+        await asyncio.sleep(0.05)
+        assert site.pipeline.running == 2
     plain.cancel()
     await asyncio.gather(plain, return_exceptions=True)
     assert (site.pipeline.running, site.pipeline.closed) == (0, 2)
