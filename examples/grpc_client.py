@@ -1,4 +1,4 @@
-"""Asks a Baton over gRPC: ``python examples/grpc_client.py 127.0.0.1:9000 "What does the guardrail do?"``.
+"""Asks a Baton over gRPC: ``python -m examples.grpc_client 127.0.0.1:9000 "What does the guardrail do?"``.
 
 It needs the packages grpcio and protobuf, and what protoc makes of app/protos/baton.proto (committed beside it). A key
 goes into BATON_API_KEY.

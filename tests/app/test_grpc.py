@@ -1,5 +1,6 @@
 """gRPC beside HTTP: Serve's real proxy before a pipeline over the shipped fakes, asked by grpcio's client."""
 
+import re
 import subprocess
 import sys
 import time
@@ -193,9 +194,11 @@ def test_a_caller_cannot_reach_past_the_gateway(baton):
     assert reply.choices[0].message.content == WORDS[0]
 
 
-def test_the_example_runs(site):
-    command = [sys.executable, "examples/grpc_client.py", TARGET, "Tell me of zebras.", "notes"]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=120, env={"PYTHONPATH": str(ROOT)})
+@pytest.mark.parametrize("file", ["README.md", "docs/grpc.md"])
+def test_the_example_runs_as_shown(site, file):
+    (shown,) = re.findall(r"^```bash\n(python -m examples.grpc_client .*?)^```", (ROOT / file).read_text(), re.M | re.S)
+    command = shown.replace("python", sys.executable, 1).replace("127.0.0.1:9000", TARGET).replace(" docs", " notes")
+    done = subprocess.run(command, shell=True, cwd=ROOT, capture_output=True, text=True, timeout=120)
     assert done.returncode == 0, done.stderr
     assert "note-" in done.stdout
     assert done.stdout.strip().endswith(" ".join(WORDS))
