@@ -28,13 +28,17 @@ class ToolCall:
 
 @dataclass(frozen=True, slots=True)
 class Message:
-    """One turn of a conversation; text parts are already joined into ``content``."""
+    """One turn of a conversation; text parts are already joined into ``content``.
+
+    ``images`` are data URIs, checked already; the engine gets each as a part of its own, in front of the text.
+    """
 
     role: Role
     content: str
     name: str | None = None
     tool_calls: tuple[ToolCall, ...] = ()
     tool_call_id: str | None = None
+    images: tuple[str, ...] = field(default=(), repr=False)
 
 
 # --- guardrail ------------------------------------------------------------------------------------------------------
@@ -94,7 +98,8 @@ class Verdict:
 class RetrievalQuery:
     """What to look for. ``filter`` is the typed filter language of ``app/stores/filters.py``, still as JSON.
 
-    ``tenant`` is whose documents are searched, beside all filters; empty for those of all.
+    ``tenant`` is whose documents are searched, beside all filters; empty for those of all. ``images`` are data URIs
+    that are part of the question, for an embedder that reads images.
     """
 
     text: str
@@ -106,6 +111,7 @@ class RetrievalQuery:
     min_score: float | None = None
     late_interaction: bool = False
     tenant: str = ""
+    images: tuple[str, ...] = field(default=(), repr=False)
 
 
 #: Columns of ``Retrieved.passages``; rows are in rank order. ``token_embeddings`` holds one row of the embedder's

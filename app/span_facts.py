@@ -122,10 +122,14 @@ def answers_of(texts: list[str]) -> str:
 
 
 def _messages(messages: Any) -> str:
-    parts = [
-        {"role": turn["role"], "parts": [{"type": "text", "content": turn.get("content") or ""}]} for turn in messages
-    ]
+    parts = [{"role": turn["role"], "parts": [{"type": "text", "content": _text(turn)}]} for turn in messages]
     return orjson.dumps(parts).decode()[:_TEXT_CHARS]
+
+
+def _text(turn: Mapping[str, Any]) -> str:
+    """Return a turn's text, without its images."""
+    content = turn.get("content") or ""
+    return content if isinstance(content, str) else "".join(part.get("text", "") for part in content)
 
 
 _READERS: Mapping[type, Callable[[Any], Facts]] = {

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, WithJsonSchema
@@ -11,11 +12,20 @@ from app.errors import bounded
 
 STRICT = ConfigDict(strict=True, extra="forbid", frozen=True, allow_inf_nan=False, use_attribute_docstrings=True)
 _INT64 = 2**63
-_PART = {
+_TEXT_PART = {
     "type": "object",
     "properties": {"type": {"const": "text"}, "text": {"type": "string"}},
     "required": ["type", "text"],
 }
+_IMAGE_PART = {
+    "type": "object",
+    "properties": {
+        "type": {"const": "image_url"},
+        "image_url": {"type": "object", "properties": {"url": {"type": "string"}}, "required": ["url"]},
+    },
+    "required": ["type", "image_url"],
+}
+_PART = {"anyOf": [_TEXT_PART, _IMAGE_PART]}
 
 
 class StrictModel(BaseModel):
@@ -36,10 +46,27 @@ def join_parts(content: Any) -> Any:
     return "".join(_part_text(part) for part in content)
 
 
+def split_parts(content: Any) -> tuple[Any, tuple[str, ...]]:
+    """Return content without its image parts, and the images' addresses. Raises ValueError for a malformed part."""
+    if not isinstance(content, list):
+        return content, ()
+    images = [part for part in content if isinstance(part, dict) and part.get("type") == "image_url"]
+    texts = [part for part in content if part not in images]
+    return (texts if texts or not images else ""), tuple(_image_url(part) for part in images)
+
+
+def _image_url(part: Mapping[str, Any]) -> str:
+    found = part.get("image_url")
+    known = part.keys() == {"type", "image_url"} and isinstance(found, dict) and not found.keys() - {"url", "detail"}
+    if not known or not isinstance(found, dict) or not isinstance(found.get("url"), str):
+        raise ValueError("an image part is {'type': 'image_url', 'image_url': {'url': 'data:…'}}, and nothing else")
+    return str(found["url"])
+
+
 def _part_text(part: Any) -> str:
     if not isinstance(part, dict) or part.get("type") != "text":
         kind = bounded(part.get("type") if isinstance(part, dict) else type(part).__name__)
-        raise ValueError(f"content part of type {kind} is not supported: send parts of type 'text'")
+        raise ValueError(f"content part of type {kind} is not supported: send parts of type 'text' or 'image_url'")
     text = part.get("text")
     if not isinstance(text, str) or part.keys() - {"type", "text"}:
         raise ValueError("a text part holds the keys 'type' and 'text', with a string in 'text', and nothing else")
@@ -52,7 +79,7 @@ def _as_list(value: Any) -> Any:
     return [value] if isinstance(value, str) else value
 
 
-#: Text, or a list of text parts that is joined.
+#: Text, or a list of parts: :func:`split_parts` has taken the images out, texts are joined.
 TextContent = Annotated[
     str,
     BeforeValidator(join_parts),

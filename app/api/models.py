@@ -74,7 +74,11 @@ def _entry(name: str, kind: str, description: str) -> dict[str, Any]:
 
 
 def _model(name: str, info: ModelInfo) -> dict[str, Any]:
-    return _entry(name, "model", info.description) | {"context_tokens": info.context_tokens, "tools": info.tools}
+    return _entry(name, "model", info.description) | {
+        "context_tokens": info.context_tokens,
+        "tools": info.tools,
+        "images": info.images,
+    }
 
 
 def _profile(name: str, profile: ProfileConfig, config: GatewayConfig) -> dict[str, Any]:

@@ -34,8 +34,10 @@ def retrieval_query(
     candidates = _capped("candidates", rag.candidates, max(defaults.candidates, top_k), limits.max_candidates)
     if candidates < top_k:
         raise InvalidRequest("rag.candidates must not be smaller than rag.top_k.", param="rag.candidates")
+    question = _question(messages)
     return RetrievalQuery(
-        text=_question(messages),
+        text=question.content,
+        images=question.images,
         collections=collections,
         top_k=top_k,
         candidates=candidates,
@@ -68,8 +70,8 @@ def _capped(field: str, asked: int | None, default: int, limit: int) -> int:
     return value
 
 
-def _question(messages: Sequence[Message]) -> str:
-    question = next((turn.content for turn in reversed(messages) if turn.role == "user"), "")
-    if is_blank(question):
+def _question(messages: Sequence[Message]) -> Message:
+    question = next((turn for turn in reversed(messages) if turn.role == "user"), None)
+    if question is None or is_blank(question.content):
         raise InvalidRequest("Retrieval needs a question: the last user message is missing or blank.", param="messages")
     return question

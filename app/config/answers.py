@@ -24,6 +24,9 @@ class ModelWindow(Config):
     local_files_only: bool = True
     """Never ask a model hub for the tokenizer."""
 
+    image_tokens: int = Field(default=1024, gt=0)
+    """Tokens that one image is counted as."""
+
 
 class AssemblerConfig(Config):
     """How a prompt is put together; may change live."""

@@ -19,11 +19,12 @@ def looks_like_a_path(source: str) -> bool:
 class EmbedderConfig(Config):
     """Which encoder turns texts into vectors, and how it runs."""
 
-    kind: Literal["huggingface", "fake"] = "huggingface"
-    """`huggingface`: an encoder loaded with transformers. `fake`: hashed bags of words without weights, for benches."""
+    kind: Literal["huggingface", "clip", "fake"] = "huggingface"
+    """`huggingface`: an encoder loaded with transformers. `clip`: a CLIP-type model, which reads a question's images too.
+    `fake`: hashed bags of words without weights, for benches."""
 
     source: str = Field(default="", max_length=1024)
-    """Folder with the model's files (a mounted path), or a Hugging Face model id. Required for `huggingface`."""
+    """Folder with the model's files (a mounted path), or a Hugging Face model id. Required unless `kind` is `fake`."""
 
     pooling: Literal["auto", "mean", "cls"] = "auto"
     """How token states become one vector. `auto`: as the model's own `1_Pooling/config.json` says, else `mean`."""
@@ -62,6 +63,8 @@ class EmbedderConfig(Config):
 
     @model_validator(mode="after")
     def _needs_a_source(self) -> Self:
-        if self.kind == "huggingface" and not self.source.strip():
+        if self.kind != "fake" and not self.source.strip():
             raise ValueError("set source to the folder of an embedding model or to a Hugging Face model id")
+        if self.kind == "clip" and self.shared_weights:
+            raise ValueError("sharedWeights is not there for kind clip: leave it out")
         return self

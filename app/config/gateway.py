@@ -63,6 +63,12 @@ class LimitsConfig(Config):
     """Most collections that one request may search."""
     max_documents: Count = 1000
     """Most documents in one upsert or delete."""
+    max_images: Count = 4
+    """Most images in one chat request."""
+    max_image_bytes: Count = 2 * 1024 * 1024
+    """Largest image in bytes, before base64."""
+    max_image_pixels: Count = 4096 * 4096
+    """Most pixels of one image, as its header says: it is refused before it is unpacked."""
     max_embedding_inputs: Count = 256
     """Most texts in one embeddings request."""
     timeout_seconds: Annotated[float, Field(gt=0)] = 120.0
@@ -99,6 +105,8 @@ class ModelInfo(Config):
     """One sentence for ``GET /v1/models``."""
     tools: bool = False
     """Whether the engine of this model was started with a tool-call parser."""
+    images: bool = False
+    """Whether the model reads images."""
 
 
 class GatewayConfig(Config):

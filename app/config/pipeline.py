@@ -105,6 +105,11 @@ class ServedModel(Config):
     """The window in tokens, as the engine is started with."""
     tools: bool = False
     """Whether the engine was started with a tool-call parser."""
+    images: bool = False
+    """Whether the model reads images; requests with images to any other model are refused."""
+    image_tokens: Count = 1024
+    """Tokens that one image is counted as where the prompt is fitted into the window: as many as the model makes of one
+    at most."""
     description: str = ""
     """One sentence for ``GET /v1/models``."""
 
@@ -212,7 +217,12 @@ class PipelineSettings(Config):
     def gateway(self, shape: PipelineShape) -> GatewayConfig:
         """Return the gateway's view: profiles and limits checked against the models that are served."""
         models = {
-            name: ModelInfo(context_tokens=model.context_tokens, description=model.description, tools=model.tools)
+            name: ModelInfo(
+                context_tokens=model.context_tokens,
+                description=model.description,
+                tools=model.tools,
+                images=model.images,
+            )
             for name, model in shape.models.items()
         }
         for name, adapters in self.adapters.items():

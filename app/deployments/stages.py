@@ -51,7 +51,7 @@ def build_runner(name: str, shape: PipelineShape, metrics: Metrics, traces: Trac
     if name == "assembler":
         from app.stages.assembler import Assembler
 
-        seen = {"tokenizer", "context_tokens", "chat_template", "local_files_only"}
+        seen = {"tokenizer", "context_tokens", "chat_template", "local_files_only", "image_tokens"}
         windows = {model: ModelWindow(**served.model_dump(include=seen)) for model, served in shape.models.items()}
         return StageRunner(Assembler(windows, AssemblerConfig()), threads)
     from app.stages.postprocessor import Postprocessor

@@ -49,7 +49,7 @@ class Checkpoint:
 
 def load(config: EmbedderConfig) -> Checkpoint:
     """Load the encoder of ``config``. Raises :class:`ConfigError` naming the source and what to change."""
-    folder = _folder(config)
+    folder = folder_of(config)
     _check_files(config.source, folder)
     device = _pick_device(config)
     try:
@@ -78,7 +78,7 @@ def load(config: EmbedderConfig) -> Checkpoint:
     )
 
 
-def _folder(config: EmbedderConfig) -> Path:
+def folder_of(config: EmbedderConfig) -> Path:
     """Return the folder of the model's files: the mounted one, or that of a hub id in the local cache.
 
     An id is turned into a folder before transformers sees it, which otherwise asks the hub even when told not to.
@@ -134,7 +134,12 @@ def _load_model(config: EmbedderConfig, folder: Path, device: str) -> Any:
     import torch
     from transformers import AutoModel
 
-    model = AutoModel.from_pretrained(folder, local_files_only=True, dtype="auto", trust_remote_code=False)
+    if config.kind == "clip":
+        from app.embedders.clip import text_tower
+
+        model = text_tower(folder, config.source)
+    else:
+        model = AutoModel.from_pretrained(folder, local_files_only=True, dtype="auto", trust_remote_code=False)
     if getattr(model.config, "is_encoder_decoder", False):
         raise _fault(config.source, "is an encoder-decoder model", "choose an encoder such as multilingual-e5-small")
     _cast(model, getattr(torch, config.dtype))
@@ -228,7 +233,7 @@ def _dimension(config: EmbedderConfig, model: Any) -> int:
 
 def _conventions(config: EmbedderConfig, folder: Path) -> tuple[str, dict[str, str]]:
     """Return the pooling and the prefixes: the configuration's where set, else those that the model's files state."""
-    pooling = config.pooling
+    pooling = "model" if config.kind == "clip" else config.pooling
     if pooling == "auto":
         pooling = "cls" if _side_file(config, folder, "1_Pooling/config.json").get("pooling_mode_cls_token") else "mean"
     prompts = _side_file(config, folder, "config_sentence_transformers.json").get("prompts") or {}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal, Protocol
+from typing import Literal, Protocol, runtime_checkable
 
 import numpy as np
 import numpy.typing as npt
@@ -52,3 +52,15 @@ class Embedder(Protocol):
 
     def close(self) -> None:
         """Release the weights."""
+
+
+@runtime_checkable
+class ImageEmbedder(Embedder, Protocol):
+    """An embedder that reads images too, into the space of its texts."""
+
+    def encode_images(self, images: Sequence[bytes]) -> npt.NDArray[np.float32]:
+        """Embed images (PNG, JPEG or WebP): float32 ``(n, dimension)``, L2-normalised.
+
+        Raises :class:`app.errors.InvalidRequest` for one that is damaged.
+        """
+        ...

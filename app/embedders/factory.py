@@ -14,4 +14,8 @@ def build_embedder(config: EmbedderConfig) -> Embedder:
         if config.dimension is None:
             return FakeEmbedder(max_tokens=config.max_tokens)
         return FakeEmbedder(config.dimension, max_tokens=config.max_tokens)
+    if config.kind == "clip":
+        from app.embedders.clip import ClipEmbedder
+
+        return ClipEmbedder(config)
     return HuggingFaceEmbedder(config)

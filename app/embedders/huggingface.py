@@ -134,8 +134,11 @@ def _forward(loaded: Checkpoint, ids: Sequence[Sequence[int]], tokens: bool) -> 
         mask[place, : len(row)] = 1
     padded, mask = padded.to(loaded.device), mask.to(loaded.device)
     with torch.inference_mode():
-        states = loaded.model(input_ids=padded, attention_mask=mask).last_hidden_state.float()
-        if loaded.pooling == "cls":
+        found = loaded.model(input_ids=padded, attention_mask=mask)
+        states = found.last_hidden_state.float()
+        if loaded.pooling == "model":
+            pooled = found.pooler_output.float()
+        elif loaded.pooling == "cls":
             pooled = states[:, 0]
         else:
             weights = mask.unsqueeze(-1)

@@ -12,6 +12,8 @@ from app.messages import Message
 
 Clean = Callable[[str], str]
 EngineMessage = dict[str, Any]
+#: Where a message keeps its images while the prompt is put together.
+_IMAGES = "_images"  # a name that no chat template looks for
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,8 +70,13 @@ def _exchanges(turns: Sequence[Message]) -> Iterator[list[Message]]:
 
 
 def _engine_message(message: Message, clean: Clean) -> EngineMessage:
-    """Return OpenAI's JSON for a turn. Content is always text: many templates add it up without looking."""
+    """Return OpenAI's JSON for a turn. Content is text as yet: many templates add it up without looking.
+
+    Images stand beside it until :func:`with_images` joins both.
+    """
     shown: EngineMessage = {"role": message.role, "content": clean(message.content)}
+    if message.images:
+        shown[_IMAGES] = message.images
     if message.name is not None:
         shown["name"] = clean(message.name)
     if message.tool_call_id is not None:
@@ -84,6 +91,20 @@ def _engine_message(message: Message, clean: Clean) -> EngineMessage:
             for call in message.tool_calls
         ]
     return shown
+
+
+def images_in(messages: Sequence[EngineMessage]) -> int:
+    """Return how many images the messages hold."""
+    return sum(len(message.get(_IMAGES, ())) for message in messages)
+
+
+def with_images(message: EngineMessage) -> EngineMessage:
+    """Return the message as the engine takes it: with images, each a part in front of the text."""
+    if _IMAGES not in message:
+        return message
+    plain = {key: value for key, value in message.items() if key != _IMAGES}
+    parts: list[Any] = [{"type": "image_url", "image_url": {"url": uri}} for uri in message[_IMAGES]]
+    return {**plain, "content": [*parts, *([{"type": "text", "text": text}] if (text := plain["content"]) else [])]}
 
 
 def _object_text(arguments: str, clean: Clean) -> str:

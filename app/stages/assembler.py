@@ -19,7 +19,7 @@ from app.errors import ConfigError, ContextLengthExceeded, InvalidRequest, Model
 from app.messages import AssembleRequest, Prompt, Retrieved
 from app.prompting.frame import context_text, passage_block
 from app.prompting.tokenizer import ChatTokenizer, load
-from app.prompting.turns import Conversation, EngineMessage, read_conversation
+from app.prompting.turns import Conversation, EngineMessage, images_in, read_conversation, with_images
 
 
 class Assembler:
@@ -56,9 +56,9 @@ class Assembler:
         tokenizer = self.tokenizer(request.model)
         _check_tools(request, tokenizer)
         conversation = read_conversation(request.system_prompt, request.messages, tokenizer.neutraliser.clean)
-        own = self._models[request.model].context_tokens
-        window = min(own, request.context_tokens or own)
-        draft = _Draft(request, conversation, tokenizer, self._settings, window)
+        model = self._models[request.model]
+        window = min(model.context_tokens, request.context_tokens or model.context_tokens)
+        draft = _Draft(request, conversation, tokenizer, self._settings, (window, model.image_tokens))
         return draft.fit(_read_passages(request, payload))
 
     def tokenizer(self, model: str) -> ChatTokenizer:
@@ -89,15 +89,16 @@ class _Draft:
         conversation: Conversation,
         tokenizer: ChatTokenizer,
         settings: AssemblerConfig,
-        window: int,
+        sizes: tuple[int, int],
     ) -> None:
+        """``sizes``: the window, and what one image takes of it, in tokens."""
         self._request = request
         self._conversation = conversation
         self._tokenizer = tokenizer
         self._settings = settings
-        self._window = window
+        self._window, self._image_tokens = sizes
         self._answer = settings.min_answer_tokens if request.max_tokens is None else request.max_tokens
-        self._budget = window - self._answer
+        self._budget = self._window - self._answer
 
     def fit(self, passages: list[_Passage]) -> Prompt:
         """Return the prompt with as much history, then as many passages as fit."""
@@ -121,7 +122,7 @@ class _Draft:
         left = self._window - tokens
         limit = self._request.max_tokens
         return Prompt(
-            messages=tuple(self._messages(cut, context)),
+            messages=tuple(with_images(message) for message in self._messages(cut, context)),
             tokens=tokens,
             max_tokens=min(left, self._settings.default_max_tokens) if limit is None else limit,
             rows=rows,
@@ -152,9 +153,10 @@ class _Draft:
         return len(blocks)
 
     def _count(self, cut: int, context: str) -> int:
-        """Return the prompt's tokens; above the window any number above it."""
-        rendered = self._tokenizer.render(self._messages(cut, context), self._request.tools)
-        return self._tokenizer.count(rendered, self._window)
+        """Return the prompt's tokens, images by what the model makes of one; above the window any number above it."""
+        messages = self._messages(cut, context)
+        rendered = self._tokenizer.render(messages, self._request.tools)
+        return self._tokenizer.count(rendered, self._window) + images_in(messages) * self._image_tokens
 
     def _messages(self, cut: int, context: str) -> list[EngineMessage]:
         return self._conversation.messages(cut, context, self._tokenizer.takes_system)

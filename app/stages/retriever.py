@@ -15,8 +15,9 @@ from app.blank import is_blank
 from app.config.base import Config
 from app.config.embedder import EmbedderConfig
 from app.config.retrieval import ChunkingConfig, RetrieverConfig, StoreConfig
-from app.embedders.contract import Embedder, Encoded
+from app.embedders.contract import Embedder, Encoded, ImageEmbedder
 from app.errors import BatonError, ConfigError, ContextLengthExceeded, InvalidRequest, bounded
+from app.images import image_bytes
 from app.ingestion.indexer import Indexer
 from app.jobs import DocumentResult, Embedded
 from app.messages import RetrievalQuery, Retrieved
@@ -122,7 +123,7 @@ class Retriever:
         started = time.perf_counter()
         encoded = self._encode([item.query.text for item in asked], any(i.query.late_interaction for i in asked))
         embed_ms = (time.perf_counter() - started) * 1000
-        searches = {id(item): self._begin(item, encoded, index) for index, item in enumerate(asked)}
+        searches = {id(item): self._begun(item, encoded, index) for index, item in enumerate(asked)}
         results = [
             self._finish(item, searches.get(id(item)), embed_ms) if isinstance(item, _Checked) else item
             for item in checked
@@ -165,11 +166,17 @@ class Retriever:
             check_name(name)
         return _Checked(query, within_tenant(parse_filter(query.filter), query.tenant), is_blank(query.text))
 
+    def _begun(self, item: _Checked, batch: _Questions, index: int) -> _Running | BatonError:
+        try:
+            return self._begin(item, batch, index)
+        except BatonError as error:  # of this question's images
+            return error
+
     def _begin(self, item: _Checked, batch: _Questions, index: int) -> _Running:
         """Start one search per collection, in threads when there are several."""
         query = item.query
         search = Search(
-            vector=batch.encoded.vectors[index],
+            vector=self._seen(query, batch.encoded.vectors[index]),
             terms=tuple(unique_terms(batch.searched[index], _MAX_TERMS)),
             limit=max(query.candidates, query.top_k),
             mode=query.mode,
@@ -186,13 +193,24 @@ class Retriever:
             truncated=bool(batch.truncated[index]),
         )
 
+    def _seen(self, query: RetrievalQuery, text: Matrix) -> Matrix:
+        """Return the question's vector: with images, where the embedder reads them, the mean of text and images."""
+        embedder = self._require(self._embedder)
+        if not query.images or not isinstance(embedder, ImageEmbedder):
+            return text
+        mean = np.vstack([text, embedder.encode_images([image_bytes(uri) for uri in query.images])]).mean(axis=0)
+        unit: Matrix = (mean / max(float(np.linalg.norm(mean)), 1e-9)).astype(np.float32)
+        return unit
+
     def _search(self, name: str, search: Search, tenant: str) -> list[Hit]:
         with self._require(self._store).snapshot(name) as snapshot:
             hits = search_collection(snapshot, name, search)
         return [replace(hit, passage=as_the_tenant_knows(hit.passage, tenant)) for hit in hits] if tenant else hits
 
-    def _finish(self, item: _Checked, running: _Running | None, embed_ms: float) -> Retrieved | Exception:
+    def _finish(self, item: _Checked, running: _Running | BatonError | None, embed_ms: float) -> Retrieved | Exception:
         query, dimension = item.query, self._require(self._embedder).dimension
+        if isinstance(running, BatonError):
+            return running
         if running is None:
             return self._blank(query, dimension)
         try:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import BeforeValidator, Field, WithJsonSchema, model_validator
+from pydantic import BeforeValidator, Field, ModelWrapValidatorHandler, PrivateAttr, WithJsonSchema, model_validator
 
 from app.api.fields import (
     ExtensionFields,
@@ -14,6 +14,7 @@ from app.api.fields import (
     StreamOptions,
     StrictModel,
     TextContent,
+    split_parts,
 )
 from app.config.response_format import OpenAIName, ResponseFormat
 
@@ -46,7 +47,7 @@ class ChatMessage(StrictModel):
     role: Literal["system", "developer", "user", "assistant", "tool"]
     """Who speaks; ``developer`` is read as ``system``."""
     content: TextContent | None = None
-    """Text, or a list of text parts; empty only for an assistant turn with tool calls."""
+    """Text, or a list of parts; empty only for an assistant turn with tool calls. A user turn may hold images."""
     name: OpenAIName | None = None
     """The speaker's name."""
     tool_calls: Annotated[list[PastToolCall], Field(fail_fast=True)] | None = None
@@ -61,6 +62,22 @@ class ChatMessage(StrictModel):
     """Not supported; only null."""
     function_call: None = None
     """Not supported; only null. Use ``tool_calls``."""
+    _images: tuple[str, ...] = PrivateAttr(default=())
+
+    @property
+    def images(self) -> tuple[str, ...]:
+        """The addresses of the turn's images, as they came."""
+        return self._images
+
+    @model_validator(mode="wrap")
+    @classmethod
+    def _without_images(cls, raw: Any, handler: ModelWrapValidatorHandler[Self]) -> Self:
+        if not isinstance(raw, dict) or not isinstance(raw.get("content"), list):
+            return handler(raw)
+        content, images = split_parts(raw["content"])
+        message = handler({**raw, "content": content})
+        message._images = images
+        return message
 
     @model_validator(mode="after")
     def _fits_its_role(self) -> Self:

@@ -18,6 +18,7 @@ from app.api.routing import asked_in_chat, routed_job
 from app.config.gateway import LimitsConfig
 from app.config.response_format import openai_json
 from app.errors import InvalidRequest
+from app.images import check_images
 from app.jobs import ChatJob
 from app.messages import Message, ToolCall
 
@@ -45,6 +46,7 @@ def build_job(body: ChatRequest, target: Target, priority: Priority, limits: Lim
     check_stop(body.stop, limits)
     max_tokens = answer_tokens(body, body.max_tokens or body.max_completion_tokens, target, limits)
     _check_tools(body, target, limits)
+    _check_images(body, target, limits)
     messages = tuple(_message(turn) for turn in body.messages)
     return ChatJob(
         request_id=request_id,
@@ -82,7 +84,23 @@ def _message(turn: ChatMessage) -> Message:
             ToolCall(call.id, call.function.name, call.function.arguments) for call in turn.tool_calls or ()
         ),
         tool_call_id=turn.tool_call_id,
+        images=turn.images,
     )
+
+
+def _check_images(body: ChatRequest, target: Target, limits: LimitsConfig) -> None:
+    images = [image for turn in body.messages for image in turn.images]
+    if not images:
+        return
+    if not target.info.images:
+        raise InvalidRequest(
+            f"Model {target.model!r} reads no images: leave image_url parts out, or name a model whose entry in "
+            "GET /v1/models says images: true.",
+            param="messages",
+        )
+    if any(turn.images and turn.role != "user" for turn in body.messages):
+        raise InvalidRequest("Images belong into turns of the user.", param="messages")
+    check_images(images, limits, "messages")
 
 
 def _check_tools(body: ChatRequest, target: Target, limits: LimitsConfig) -> None:

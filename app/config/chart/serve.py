@@ -61,6 +61,8 @@ def _served(name: str, model: ModelValues, offline: bool) -> ServedModel:
         chat_template=model.chat_template,
         context_tokens=model.context_tokens or window or 8192,
         tools=model.tools,
+        images=model.images,
+        image_tokens=model.image_tokens,
         description=model.description,
     )
 

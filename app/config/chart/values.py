@@ -65,6 +65,10 @@ class ModelValues(Config):
     """The window in tokens; unset: the engine's max_model_len."""
     tools: bool = False
     """Whether the engine was started with a tool-call parser."""
+    images: bool = False
+    """Whether the model reads images."""
+    image_tokens: Count = 1024
+    """Tokens that one image is counted as: as many as the model makes of one at most."""
     description: str = ""
     """One sentence for `GET /v1/models`."""
 
