@@ -36,29 +36,35 @@ def _check(name: str, uri: str, limits: LimitsConfig, param: str) -> None:
     def fault(sentence: str) -> InvalidRequest:
         return InvalidRequest(f"{name} {sentence}", param=param)
 
-    if not uri[:5].lower() == "data:":
+    if uri[:5].lower() != "data:":
         raise fault("is an address: nothing is fetched here, send the image itself as a data URI.")
-    if _DATA_URI.match(uri[:64]) is None:
+    declared = _DATA_URI.match(uri[:64])
+    if declared is None:
         raise fault(f"is of no type that is read here: send data:<type>;base64,… with {_TYPES}.")
-    if 3 * len(uri) // 4 > limits.max_image_bytes + 64:
+    # Before anything is decoded, by the length of the text; base64's padding is up to two bytes of it.
+    if 3 * (len(uri) - declared.end()) // 4 > limits.max_image_bytes + 2:
         raise fault(f"is over the limit of {limits.max_image_bytes} bytes.")
     try:
         data = image_bytes(uri)
     except ValueError:
         raise fault("is not valid base64.") from None
-    if len(data) > limits.max_image_bytes:
-        raise fault(f"is over the limit of {limits.max_image_bytes} bytes.")
+    if (sentence := _header_fault(data, declared.group(1).lower(), limits)) is not None:
+        raise fault(sentence)
+
+
+def _header_fault(data: bytes, declared: str, limits: LimitsConfig) -> str | None:
     try:
         with opened(data) as image:
             kind, pixels = image.format, image.width * image.height
     except OverflowError:
-        raise fault(f"has far more pixels than the limit of {limits.max_image_pixels}.") from None
+        return f"has far more pixels than the limit of {limits.max_image_pixels}."
     except OSError:
-        raise fault(f"cannot be read: its bytes are no {_TYPES}.") from None
-    if kind != _FORMATS[_declared(uri)]:
-        raise fault(f"says image/{_declared(uri)} and holds another type: write its own.")
+        return f"cannot be read: its bytes are no {_TYPES}."
+    if kind != _FORMATS[declared]:
+        return f"says image/{declared} and holds another type: write its own."
     if pixels > limits.max_image_pixels:
-        raise fault(f"has {pixels} pixels, over the limit of {limits.max_image_pixels}.")
+        return f"has {pixels} pixels, over the limit of {limits.max_image_pixels}."
+    return None
 
 
 def image_bytes(uri: str) -> bytes:
@@ -84,8 +90,3 @@ def opened(data: bytes) -> Any:
             raise OverflowError("too many pixels") from error
         except (SyntaxError, ValueError) as error:
             raise OSError("not an image") from error
-
-
-def _declared(uri: str) -> str:
-    found = _DATA_URI.match(uri)
-    return found.group(1).lower() if found else ""

@@ -20,8 +20,8 @@ class EmbedderConfig(Config):
     """Which encoder turns texts into vectors, and how it runs."""
 
     kind: Literal["huggingface", "clip", "fake"] = "huggingface"
-    """`huggingface`: an encoder loaded with transformers. `clip`: a CLIP-type model, which reads a question's images too.
-    `fake`: hashed bags of words without weights, for benches."""
+    """`huggingface`: an encoder loaded with transformers. `clip`: a CLIP-type model, which reads images too. `fake`:
+    hashed bags of words without weights, for benches."""
 
     source: str = Field(default="", max_length=1024)
     """Folder with the model's files (a mounted path), or a Hugging Face model id. Required unless `kind` is `fake`."""

@@ -104,6 +104,8 @@ CHANGES: dict[str, Any] = {
     "models.*.chatTemplate": "/opt/baton/template.jinja",
     "models.*.contextTokens": 4096,
     "models.*.tools": True,
+    "models.*.images": True,
+    "models.*.imageTokens": 576,
     "models.*.description": "Another description.",
     "runtimeEnv": {"env_vars": {"A": "b"}},
     "image.repository": "registry.example.org/baton",

@@ -53,7 +53,8 @@ WRONG = {
     "a type that it is not": (uri("PNG", said="jpeg"), "holds another type"),
     "pixels": (uri("PNG", (101, 100)), "10100 pixels, over the limit of 10000"),
     "bytes": (uri("PNG", (90, 90), noise=True), "over the limit of 5000 bytes"),
-    "bomb": (bomb(), "over the limit of 10000"),
+    "bomb": (bomb(), "more pixels than the limit of 10000"),
+    "half a bomb": (bomb(11_000), "121000000 pixels, over the limit of 10000"),
 }
 
 

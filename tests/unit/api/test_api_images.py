@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import base64
 import io
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -30,9 +29,9 @@ def turns(*parts: Any, role: str = "user") -> list[dict[str, Any]]:
 
 
 @pytest.fixture
-def seeing(site: Site) -> Iterator[Site]:
+def seeing(site: Site) -> Site:
     site.config = site.config.model_copy(update={"models": {**site.config.models, "smol": ModelInfo(images=True)}})
-    yield site
+    return site
 
 
 async def test_images_reach_the_job_beside_the_text(seeing: Site) -> None:

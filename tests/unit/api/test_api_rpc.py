@@ -119,6 +119,12 @@ async def test_parts_follow_the_content(site: Site, rpc: RpcService) -> None:
     assert site.job.messages[0].content == "abc"
 
 
+async def test_an_image_part_is_judged_as_over_http(rpc: RpcService) -> None:
+    part, call = pb.ContentPart(image_url="https://a.example/b.png"), Call()
+    await rpc.chat(pb.ChatRequest(messages=[pb.ChatMessage(role="user", content="a", parts=[part])]), call)
+    assert "reads no images" in call.details
+
+
 async def test_a_stream_ends_with_counts_and_what_is_known(rpc: RpcService) -> None:
     call = Call(x_request_id="mine")
     chunks = [chunk async for chunk in rpc.chat_stream(asked(), call)]

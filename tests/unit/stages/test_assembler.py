@@ -238,3 +238,29 @@ def test_threads_get_the_same_prompt(assembler):
         thread.join()
     assert len(prompts) == 40
     assert all(prompt == prompts[0] for prompt in prompts)
+
+
+def test_images_go_on_as_they_came_and_take_their_tokens(folder):
+    stage = Assembler({"tiny": ModelWindow(tokenizer=folder, context_tokens=WINDOW, image_tokens=300)}, SETTINGS)
+    stage.start()
+    images = ("data:image/png;base64,AAAA", "data:image/jpeg;base64,BBBB")
+    plain = stage.run(ask())
+    shown = AssembleRequest("tiny", "Be brief.", (Message("user", "why?", images=images),), 16)
+    prompt = stage.run(shown)
+    assert prompt.messages[-1]["content"] == [
+        *({"type": "image_url", "image_url": {"url": uri}} for uri in images),
+        {"type": "text", "text": "why?"},
+    ]
+    assert prompt.tokens == plain.tokens + 2 * 300
+    with pytest.raises(ContextLengthExceeded):
+        stage.run(AssembleRequest("tiny", "", (Message("user", "why?", images=images * 2),), 16))
+
+
+def test_old_images_are_cut_with_their_turns(folder):
+    stage = Assembler({"tiny": ModelWindow(tokenizer=folder, context_tokens=WINDOW, image_tokens=600)}, SETTINGS)
+    stage.start()
+    old = (Message("user", "this?", images=("data:image/png;base64,AAAA",)), Message("assistant", "a cat"))
+    question = Message("user", "and this?", images=("data:image/png;base64,BBBB",))
+    prompt = stage.run(AssembleRequest("tiny", "Be brief.", (*old, question), 16))
+    assert prompt.cut_turns == 1
+    assert "AAAA" not in str(prompt.messages)
