@@ -4,6 +4,7 @@ import asyncio
 import gc
 import time
 import weakref
+from dataclasses import replace
 
 import pytest
 
@@ -287,3 +288,26 @@ async def test_collections_are_managed_through_the_retriever(site):
     await site.pipeline.delete_collection("notes")
     with pytest.raises(CollectionNotFound):
         await site.pipeline.delete_collection("notes")
+
+
+async def test_a_search_alone_returns_what_the_guardrail_lets_through(site):
+    wanted = replace(job("What does the zebra note say of a secret?", retrieve=True), question_field="query")
+    found = await site.pipeline.retrieve(wanted)
+    assert found.passages[0]["id"] == "zebra#0"
+    assert not any("bomb" in passage["text"] for passage in found.passages)
+    assert {"guardrail", "retriever", "total"} <= set(found.stages)
+    assert {(note.direction, note.action) for note in found.guardrail} == {("input", "redact"), ("passage", "block")}
+    assert site.engine.bodies == []
+
+
+async def test_a_blocked_search_names_its_field(site):
+    with pytest.raises(GuardrailBlocked) as caught:
+        await site.pipeline.retrieve(replace(job("a bomb", retrieve=True), question_field="query"))
+    assert caught.value.param == "query"
+
+
+async def test_images_reach_the_engine_in_front_of_the_text(site):
+    uri = "data:image/png;base64,AAAA"
+    await site.ask(replace(job(), messages=(Message("user", "what is it?", images=(uri,)),)))
+    image, text = site.engine.bodies[0]["messages"][-1]["content"]
+    assert (image["image_url"]["url"], text["text"]) == (uri, "what is it?")

@@ -93,6 +93,11 @@ async def test_content_is_sent_where_it_is_asked_for_and_is_bounded(tmp_path, tr
     assert "XYLOPHONE" in span.attributes["gen_ai.input.messages"]
     assert "Baton answers with passages" in span.attributes["gen_ai.output.messages"]
     assert len(question_of(GenerateRequest("tiny", "r1", prompt="x" * 10_000))) == 8192
+    image = {"type": "image_url", "image_url": {"url": "data:image/png;base64,AAAA"}}
+    turn = {"role": "user", "content": [image, {"type": "text", "text": "what is it?"}]}
+    shown = question_of(GenerateRequest("tiny", "r1", messages=(turn,)))
+    assert "what is it?" in shown
+    assert "AAAA" not in shown
 
 
 async def test_a_fault_of_ours_marks_its_span_and_says_no_sentence(traces, collector):
