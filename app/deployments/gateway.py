@@ -15,14 +15,12 @@ from app.admission import Admission
 from app.answering import Stages
 from app.api.application import build_api
 from app.api.context import Observed
-from app.api.rpc.applications import router_to
 from app.api.rpc.service import RpcService
 from app.config.gateway import GatewayConfig
 from app.config.pipeline import PipelineSettings, PipelineShape
 from app.config.serve import STAGES
 from app.deployments.live_settings import ClusterKept, LiveSettings, lasting
-from app.deployments.neighbours import ask_application
-from app.deployments.rpc import RpcMethods
+from app.deployments.rpc import GatewayRpcs
 from app.deployments.runner import settle
 from app.deployments.stages import build_runner, open_payloads, stage_shape
 from app.entrance import Entrance, Room
@@ -47,7 +45,7 @@ _GENERATOR_DEPLOYMENT = "generator"
 _COMING_AND_GOING = frozenset({"HEALTHY", "UPSCALING", "DOWNSCALING"})
 
 
-class Gateway(RpcMethods):
+class Gateway(GatewayRpcs):
     """Serves the API, over HTTP and as RPCs. ``handles`` are the stages that have deployments of their own."""
 
     async def __init__(self, shape: dict[str, Any], handles: dict[str, Any]) -> None:  # type: ignore[misc]  # Serve awaits it
@@ -101,9 +99,8 @@ class Gateway(RpcMethods):
 
     async def __serve_build_asgi_app__(self) -> FastAPI:
         ways = (lambda: self._pipeline, self._current_settings, self._observe, self._traces)
-        # Of RPCs: Serve's gRPC proxy leaves the reply's request id to us, and other applications are asked from here.
+        # Serve's gRPC proxy, unlike its HTTP proxy, leaves the reply's request id to us.
         inner = build_api(*ways, keys=self._keys)
-        inner.include_router(router_to(ask_application))
         self._rpc = RpcService(inner, lambda: self._current_settings().limits.max_timeout_seconds)
         return build_api(*ways, keys=self._keys, behind_proxy=True)
 

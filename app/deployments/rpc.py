@@ -1,4 +1,4 @@
-"""The gateway's RPCs: Serve calls the method of the ingress deployment that has the RPC's name."""
+"""RPCs as methods of ingress deployments: Serve calls the one with the RPC's name, and passes ``grpc_context``."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from app.api.rpc.status import CallContext
 from app.protos import baton_pb2
 
 
-class RpcMethods:
-    """Methods of the gateway beside its HTTP API; Serve hands them the call as ``grpc_context``, by that name."""
+class GatewayRpcs:
+    """The RPCs of the pipeline; ``_rpc`` asks the gateway's API."""
 
     _rpc: RpcService
 
@@ -35,14 +35,20 @@ class RpcMethods:
         """Search collections."""
         return await self._rpc.retrieve(request, grpc_context)
 
+
+class ApplicationRpcs:
+    """The RPCs of the applications beside the pipeline; ``_rpc`` asks the API of the one that has them."""
+
+    _rpc: RpcService
+
     async def Analyze(  # noqa: N802
         self, request: baton_pb2.AnalyzeRequest, grpc_context: CallContext
     ) -> baton_pb2.AnalyzeReply:
-        """Ask the application ``analyze``."""
+        """Analyse a text."""
         return await self._rpc.analyze(request, grpc_context)
 
     async def Articles(  # noqa: N802
         self, request: baton_pb2.ArticlesRequest, grpc_context: CallContext
     ) -> baton_pb2.ArticlesReply:
-        """Ask the application ``articles``."""
+        """Digest an article."""
         return await self._rpc.articles(request, grpc_context)

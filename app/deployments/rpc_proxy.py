@@ -20,7 +20,7 @@ from app.api.rpc.service import SECONDS_LEFT
 from app.api.rpc.status import tell
 from app.config.serve import PIPELINE
 from app.deployments.proxy import WAIT_SECONDS, drop_unless_assigned
-from app.errors import BatonError, PayloadTooLarge, StageUnavailable
+from app.errors import BatonError, NotFound, PayloadTooLarge, StageUnavailable
 from app.protos.baton_pb2_grpc import add_BatonServicer_to_server
 
 #: A request goes to its replica in one message, of 4 MiB at most (gRPC's default, which Serve keeps) with its wrapping.
@@ -37,12 +37,17 @@ def _unavailable(message: str) -> StageUnavailable:
 
 _STOPPED = _unavailable("The gateway stopped before it answered: send the request again shortly.")
 _NO_REPLICA = _unavailable("No replica of the gateway can answer at present; try again shortly.")
-#: What Serve says by itself, in its own words: no pipeline, no replica, a replica that died.
+#: Which application answers an RPC, where it is not the pipeline.
+_APPLICATIONS = {"Analyze": "analyze", "Articles": "articles"}
+#: What Serve says by itself, in its own words: no replica, a replica that died.
 _SERVES_OWN: dict[Any, BatonError] = {
-    grpc.StatusCode.NOT_FOUND: _NO_REPLICA,
     grpc.StatusCode.UNAVAILABLE: _NO_REPLICA,
     grpc.StatusCode.INTERNAL: _STOPPED,
 }
+
+
+def _not_deployed(application: str) -> NotFound:
+    return NotFound(f"The application {application!r} is not deployed: ask the operator to turn it on.")
 
 
 class Handlers(Protocol):
@@ -71,9 +76,10 @@ def wrapped(serves: Handlers, wait_seconds: float = WAIT_SECONDS) -> Handlers:
 
     def make(service_method: str, streaming_type: Any) -> Callable[[Any, Any], Any]:
         handler = serves(service_method=service_method, streaming_type=streaming_type)
+        application = _APPLICATIONS.get(service_method.rpartition("/")[2], PIPELINE)
 
         async def one(request: Any, context: Any) -> Any:
-            call = _Call(context)
+            call = _Call(context, application)
             if _is_too_large(request, call):
                 return b""
             work = _Work(handler(request, call), context, wait_seconds)
@@ -84,7 +90,7 @@ def wrapped(serves: Handlers, wait_seconds: float = WAIT_SECONDS) -> Handlers:
                 call.mend(work.in_vain)
 
         async def stream(request: Any, context: Any) -> AsyncIterator[Any]:
-            call = _Call(context)
+            call = _Call(context, application)
             if _is_too_large(request, call):
                 return
             # Read by a task of its own: Serve's generators let a call go on that is given up while they are not waited
@@ -122,13 +128,14 @@ def _is_too_large(request: Any, call: _Call) -> bool:
 
 
 class _Call:
-    """A call as Serve sees it: the pipeline is its application, its request id is fit, its deadline is told."""
+    """A call as Serve sees it: with the application that is meant, a fit request id, and its deadline."""
 
-    def __init__(self, context: Any) -> None:
+    def __init__(self, context: Any, application: str) -> None:
         self._context = context
+        self._application = application
         sent = [(key, value) for key, value in context.invocation_metadata() or () if isinstance(value, str)]
         self._request_id = fit_request_id(Headers({key: value for key, value in sent if key == REQUEST_ID}))
-        ours = {_APPLICATION: PIPELINE, _SERVE_REQUEST_ID: self._request_id, REQUEST_ID: self._request_id}
+        ours = {_APPLICATION: application, _SERVE_REQUEST_ID: self._request_id, REQUEST_ID: self._request_id}
         left = context.time_remaining()
         if left is not None:
             ours[SECONDS_LEFT] = f"{left:.6f}"
@@ -149,7 +156,10 @@ class _Call:
     def mend(self, in_vain: bool) -> None:
         """Put our sentence in place of Serve's, where the gateway did not end the call itself."""
         told = {key for key, _ in self._context.trailing_metadata() or ()}
-        own = _NO_REPLICA if in_vain else _SERVES_OWN.get(self._context.code())
+        code = self._context.code()
+        own = _NO_REPLICA if in_vain else _SERVES_OWN.get(code)
+        if code == grpc.StatusCode.NOT_FOUND:
+            own = _NO_REPLICA if self._application == PIPELINE else _not_deployed(self._application)
         if own is not None and "baton-code" not in told:
             self.refuse(own)
 

@@ -58,9 +58,13 @@ def proxy() -> Proxy:
 async def serving(proxy: Proxy, wait_seconds: float = 60.0) -> AsyncIterator[BatonStub]:
     make = rpc_proxy.wrapped(proxy.serves, wait_seconds)
     read = pb.ChatRequest.FromString
-    one, stream = (make("", SimpleNamespace(value=kind)) for kind in ("unary_unary", "unary_stream"))
+    one, stream, analyze = (
+        make(f"/baton.v1.Baton/{name}", SimpleNamespace(value=kind))
+        for name, kind in (("Chat", "unary_unary"), ("ChatStream", "unary_stream"), ("Analyze", "unary_unary"))
+    )
     handlers = {  # as in Serve's proxy, replies are bytes already
         "Chat": grpc.unary_unary_rpc_method_handler(one, read),
+        "Analyze": grpc.unary_unary_rpc_method_handler(analyze, pb.AnalyzeRequest.FromString),
         "ChatStream": grpc.unary_stream_rpc_method_handler(stream, read),
     }
     server = grpc.aio.server()
@@ -127,6 +131,18 @@ async def test_what_serve_says_by_itself_is_said_in_our_words(proxy, own, code, 
         found, details, trailing = await refusal(baton.Chat(pb.ChatRequest()))
     assert (found, trailing["baton-code"], trailing["retry-after"]) == (code, "stage_unavailable", "5")
     assert words in details
+
+
+async def test_an_rpc_of_an_application_goes_there_and_says_when_it_is_not_deployed(proxy):
+    async def answer(request, call):
+        call.set_code(grpc.StatusCode.NOT_FOUND)
+
+    proxy.answer = answer
+    async with serving(proxy) as baton:
+        code, details, trailing = await refusal(baton.Analyze(pb.AnalyzeRequest()))
+    assert proxy.seen["application"] == "analyze"
+    assert (code, trailing["baton-code"]) == (grpc.StatusCode.NOT_FOUND, "not_found")
+    assert "'analyze' is not deployed" in details
 
 
 async def test_what_the_gateway_says_stays(proxy):

@@ -27,10 +27,13 @@ class Reply:
 
 
 @asynccontextmanager
-async def asked(app: ASGIApp, path: str, headers: Mapping[str, str], body: bytes) -> AsyncIterator[Reply]:
-    """Send a POST and yield the reply. On leaving, whatever still works on it is cancelled and has cleaned up."""
+async def asked(app: ASGIApp, path: str, headers: Mapping[str, str], body: bytes | None) -> AsyncIterator[Reply]:
+    """Send a POST with a body, or a GET without, and yield the reply; ``path`` may have a query.
+
+    On leaving, whatever still works on it is cancelled and has cleaned up.
+    """
     queue: _Queue = asyncio.Queue()
-    call = app(_scope(path, headers, body), _once(body), queue.put)
+    call = app(_scope(path, headers, body), _once(body or b""), queue.put)
     task = asyncio.ensure_future(call)
     task.add_done_callback(lambda _: queue.put_nowait(None))
     try:
@@ -64,17 +67,20 @@ def _once(body: bytes) -> Any:
     return receive
 
 
-def _scope(path: str, headers: Mapping[str, str], body: bytes) -> dict[str, Any]:
-    sent = {**headers, "content-type": "application/json", "content-length": str(len(body))}
+def _scope(path: str, headers: Mapping[str, str], body: bytes | None) -> dict[str, Any]:
+    path, _, query = path.partition("?")
+    sent = dict(headers)
+    if body is not None:
+        sent |= {"content-type": "application/json", "content-length": str(len(body))}
     return {
         "type": "http",
         "asgi": {"version": "3.0"},
         "http_version": "2",
-        "method": "POST",
+        "method": "GET" if body is None else "POST",
         "scheme": "http",
         "path": path,
         "raw_path": path.encode(),
-        "query_string": b"",
+        "query_string": query.encode(),
         "root_path": "",
         "headers": [(name.encode(), value.encode("latin-1", "replace")) for name, value in sent.items()],
         "client": None,

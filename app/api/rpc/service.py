@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import AbstractAsyncContextManager
 from typing import Any, TypeVar
+from urllib.parse import urlencode
 
 import orjson
 from google.protobuf.message import Message
@@ -31,6 +32,8 @@ _HANDED_ON = ("authorization", REQUEST_ID, SESSION_ID, "traceparent", "tracestat
 #: A deadline that has passed already is a very short one: the stage that notices names itself.
 _SHORTEST_SECONDS = 0.001
 _DATA = b"data: "
+#: The field that makes of a request a search, which HTTP asks with GET.
+_SEARCH_TERM = "search_term"
 _BROKEN = InternalError("Something broke on our side before the answer was complete; the log tells more.").body()
 
 
@@ -50,11 +53,11 @@ class RpcService:
         return await self._ask("/v1/retrieve", retrieve_body(request), baton_pb2.RetrieveReply(), context)
 
     async def analyze(self, request: baton_pb2.AnalyzeRequest, context: CallContext) -> baton_pb2.AnalyzeReply:
-        """Ask the application ``analyze``."""
+        """Analyse a text."""
         return await self._ask("/analyze", fields_of(request), baton_pb2.AnalyzeReply(), context)
 
     async def articles(self, request: baton_pb2.ArticlesRequest, context: CallContext) -> baton_pb2.ArticlesReply:
-        """Ask the application ``articles``."""
+        """Digest an article; a term to search for is asked with GET."""
         return await self._ask("/articles", fields_of(request), baton_pb2.ArticlesReply(), context)
 
     async def chat_stream(
@@ -91,7 +94,10 @@ class RpcService:
     def _asked(self, path: str, body: dict[str, Any], context: CallContext) -> AbstractAsyncContextManager[Reply]:
         metadata = dict(context.invocation_metadata())
         headers = {name: metadata[name] for name in _HANDED_ON if name in metadata}
-        return asked(self._app, path, headers, orjson.dumps(self._timed(body, metadata)))
+        timed = self._timed(body, metadata)
+        if _SEARCH_TERM in body:
+            return asked(self._app, f"{path}?{urlencode(timed)}", headers, None)
+        return asked(self._app, path, headers, orjson.dumps(timed))
 
     def _timed(self, body: dict[str, Any], metadata: Mapping[str, str]) -> dict[str, Any]:
         """Return the body with the earlier of its own deadline and the call's, which may lie as far off as it likes."""
