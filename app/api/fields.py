@@ -50,8 +50,11 @@ def split_parts(content: Any) -> tuple[Any, tuple[str, ...]]:
     """Return content without its image parts, and the images' addresses. Raises ValueError for a malformed part."""
     if not isinstance(content, list):
         return content, ()
-    images = [part for part in content if isinstance(part, dict) and part.get("type") == "image_url"]
-    texts = [part for part in content if part not in images]
+    texts: list[Any] = []
+    images: list[Any] = []
+    for part in content:
+        is_image = isinstance(part, dict) and part.get("type") == "image_url"
+        (images if is_image else texts).append(part)
     return (texts if texts or not images else ""), tuple(_image_url(part) for part in images)
 
 

@@ -31,6 +31,13 @@ def test_the_shipped_configuration_is_valid_and_fills_in_the_data_folder(tmp_pat
         assert (ROOT / path).exists()
 
 
+def test_grpc_is_there_where_it_has_a_port(tmp_path):
+    config = load(LOCAL, tmp_path)
+    assert "grpc_options" not in serve_config(config)
+    machine = config.machine.model_copy(update={"grpc_port": 9000})
+    assert serve_config(config.model_copy(update={"machine": machine}))["grpc_options"]["port"] == 9000
+
+
 def test_settings_travel_in_user_config_only(tmp_path):
     pipeline = application(load(LOCAL, tmp_path), "pipeline")
     PipelineShape.parse(pipeline["args"], "args")

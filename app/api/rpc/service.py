@@ -6,6 +6,7 @@ the error's text into its log.
 
 from __future__ import annotations
 
+import traceback
 from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import AbstractAsyncContextManager
 from typing import Any, TypeVar
@@ -22,11 +23,13 @@ from app.api.rpc.messages import chat_body, fields_of, parse_reply, retrieve_bod
 from app.api.rpc.status import CallContext, tell
 from app.api.sse import DONE
 from app.errors import InternalError
+from app.logs import logger
 from app.protos import baton_pb2
 
 M = TypeVar("M", bound=Message)
+_log = logger("gateway")
 
-#: Seconds until the call's own deadline, as Serve's proxy writes them into the metadata (``app/deployments/rpc.py``).
+#: Seconds until the call's own deadline, as ``app/deployments/rpc_proxy.py`` writes them into the metadata.
 SECONDS_LEFT = "x-baton-seconds-left"
 _HANDED_ON = ("authorization", REQUEST_ID, SESSION_ID, "traceparent", "tracestate")
 #: A deadline that has passed already is a very short one: the stage that notices names itself.
@@ -75,8 +78,8 @@ class RpcService:
                 async for part in reply.parts:  # one event each
                     if part != DONE:
                         yield _chunk(part.removeprefix(_DATA), reply, context)
-        except Exception:  # the API has logged it
-            tell(context, {}, _BROKEN)
+        except Exception as error:
+            _tell_broken(context, error)
             yield baton_pb2.ChatChunk()
 
     async def _ask(self, path: str, body: dict[str, Any], empty: M, context: CallContext) -> M:
@@ -87,8 +90,8 @@ class RpcService:
                     tell(context, reply.headers)
                     return parse_reply(orjson.loads(raw), empty)
                 tell(context, reply.headers, orjson.loads(raw))
-        except Exception:  # the API has logged it
-            tell(context, {}, _BROKEN)
+        except Exception as error:
+            _tell_broken(context, error)
         return empty
 
     def _asked(self, path: str, body: dict[str, Any], context: CallContext) -> AbstractAsyncContextManager[Reply]:
@@ -108,6 +111,12 @@ class RpcService:
         if own is not None and not (isinstance(own, float) and own > left):
             return body  # the API judges what is no time at all
         return body | {"timeout_seconds": left}
+
+
+def _tell_broken(context: CallContext, error: Exception) -> None:
+    # The type and the place, never the message: it may quote an answer.
+    _log.error("an RPC failed with %s\n%s", type(error).__name__, "".join(traceback.format_tb(error.__traceback__)))
+    tell(context, {}, _BROKEN)
 
 
 def _chunk(data: bytes, reply: Reply, context: CallContext) -> baton_pb2.ChatChunk:

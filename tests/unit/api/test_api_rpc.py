@@ -258,3 +258,17 @@ async def test_applications_are_asked_as_over_http() -> None:
         ("GET", "/articles", {"search_term": "ada & co", "timeout_seconds": "5.0"}, None),
         ("POST", "/articles", {}, {"url": "http://a.example"}),
     ]
+
+
+async def test_a_reply_that_fits_no_message_is_a_fault_of_ours(caplog: pytest.LogCaptureFixture) -> None:
+    api = FastAPI()
+
+    @api.post("/analyze")
+    async def analyze() -> dict[str, str]:
+        return {"original_length": "a secret"}
+
+    call = Call()
+    await RpcService(api, lambda: 60.0).analyze(pb.AnalyzeRequest(text="good"), call)
+    assert (call.code, call.trailing["baton-code"]) == (grpc.StatusCode.INTERNAL, "internal_error")
+    assert "ParseError" in caplog.text
+    assert "secret" not in caplog.text

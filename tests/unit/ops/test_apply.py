@@ -85,6 +85,24 @@ def test_another_port_than_the_running_gateways_is_refused(running, capsys):
     assert running.serve.sent == []
 
 
+@pytest.mark.parametrize(("served", "asked"), [(9000, None), (None, 9000), (9000, 9001)])
+def test_another_grpc_port_than_the_running_one_is_refused(running, capsys, served, asked):
+    functions = ["app.deployments.rpc_proxy:add_to_server"] if served else []
+    running.state["grpc_options"] = {"port": served or 9000, "grpc_servicer_functions": functions}
+    assert running.apply(**({"grpc-port": asked} if asked else {})) == 2
+    assert f"serves gRPC {f'at port {served}' if served else 'nowhere'}" in capsys.readouterr().err
+    assert running.serve.sent == []
+
+
+def test_the_same_grpc_port_is_taken(running):
+    running.state["grpc_options"] = {
+        "port": 9000,
+        "grpc_servicer_functions": ["app.deployments.rpc_proxy:add_to_server"],
+    }
+    assert running.apply(**{"grpc-port": 9000}) == 0
+    assert running.serve.sent[0]["grpc_options"]["port"] == 9000
+
+
 def test_one_port_for_two_things_is_refused(running, capsys):
     assert running.apply(**{"metrics-port": running.gateway.server_port}) == 2
     assert "has to be another one" in capsys.readouterr().err

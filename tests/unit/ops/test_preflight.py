@@ -54,6 +54,11 @@ def test_one_port_for_two_things_is_refused(tmp_path):
         preflight.check(machine, tmp_path)
 
 
+def test_grpc_needs_a_port_of_its_own(tmp_path):
+    with pytest.raises(ConfigError, match="--port 26010, --grpc-port 26010"):
+        preflight.check(MachineConfig(port=26010, grpc_port=26010), tmp_path)
+
+
 def test_an_address_of_another_machine_is_told_apart_from_a_busy_port():
     with pytest.raises(ConfigError, match="address of this machine"):
         preflight.check_port("192.0.2.254", 26010, "port")
