@@ -90,6 +90,7 @@ async def test_the_description_covers_every_endpoint(site: Site) -> None:
     described = (await site.client.get("/openapi.json")).json()
     assert {(path, method) for path, item in described["paths"].items() for method in item} == {
         ("/v1/chat/completions", "post"), ("/v1/completions", "post"), ("/v1/embeddings", "post"),
+        ("/v1/retrieve", "post"),
         ("/v1/models", "get"), ("/v1/models/{name}", "get"), ("/generate", "post"),
         ("/v1/collections", "get"), ("/v1/collections/{name}", "get"), ("/v1/collections/{name}", "delete"),
         ("/v1/collections/{name}/documents", "post"), ("/v1/collections/{name}/documents", "delete"),
