@@ -223,7 +223,8 @@ def test_a_caller_cannot_reach_past_the_gateway(baton):
 
 @pytest.mark.parametrize("file", ["README.md", "docs/grpc.md"])
 def test_the_example_runs_as_shown(site, file):
-    (shown,) = re.findall(r"^```bash\n(python -m examples.grpc_client .*?)^```", (ROOT / file).read_text(), re.M | re.S)
+    text = (ROOT / file).read_text()
+    (shown,) = re.findall(r"^```shell\n(python -m examples.grpc_client .*?)^```", text, re.M | re.S)
     command = shown.replace("python", sys.executable, 1).replace("127.0.0.1:9000", TARGET).replace(" docs", " notes")
     done = subprocess.run(command, shell=True, cwd=ROOT, capture_output=True, text=True, timeout=120)
     assert done.returncode == 0, done.stderr
