@@ -25,8 +25,8 @@ UNLUCKY = {
     "baton_config_refused_total": "tests/app/test_load.py",
     "baton_variant_outcomes_total": "tests/app/test_routing.py",
     "baton_key_expires_timestamp_seconds": "tests/app/test_keys.py",
-    "baton_batch_rows_total": "tests/app/test_batch.py",
-    "baton_batch_rows_at_work": "tests/app/test_batch.py",
+    "baton_batch_rows_total": "tests/unit/batch/test_run.py",
+    "baton_batch_rows_at_work": "tests/unit/batch/test_run.py",
 }
 QUESTION = "What does the guardrail do?"
 
