@@ -7,11 +7,7 @@ import time
 
 import grpc
 import pytest
-from fastapi import FastAPI
-from ray import serve
 
-from app.api.rpc.service import RpcService
-from app.deployments.rpc import ApplicationRpcs
 from app.protos.baton_pb2 import (
     AnalyzeRequest,
     ArticlesRequest,
@@ -21,7 +17,7 @@ from app.protos.baton_pb2 import (
     RetrieveRequest,
 )
 from app.protos.baton_pb2_grpc import BatonStub
-from tests.app.baton import ROOT, START_SECONDS, Baton
+from tests.app.baton import ROOT, START_SECONDS
 from tests.app.fake_cluster import DOCUMENTS, PORT, SMALL, running
 
 GRPC_PORT = PORT + 3
@@ -182,20 +178,7 @@ def test_a_caller_that_reads_slowly_and_leaves_frees_the_engine(baton):
     assert_free(baton)
 
 
-class TinyAnalyze(ApplicationRpcs):
-    """Plays the application: an ingress with its RPCs before an API of its own."""
-
-    def __init__(self):
-        api = FastAPI()
-
-        @api.post("/analyze")
-        async def analyze(body: dict) -> dict:
-            return {"original_length": len(body["text"]), "language": "en", "sentiment": None, "summary": body["text"]}
-
-        self._rpc = RpcService(api, lambda: 60.0)
-
-
-def test_an_application_answers_its_rpc_once_it_is_deployed(baton):
+def test_an_application_that_is_not_deployed_is_named(baton):
     for call, name in (
         (lambda: baton.Analyze(AnalyzeRequest(text="good")), "analyze"),
         (lambda: baton.Articles(ArticlesRequest(search_term="good")), "articles"),
@@ -204,16 +187,6 @@ def test_an_application_answers_its_rpc_once_it_is_deployed(baton):
         assert code == grpc.StatusCode.NOT_FOUND
         assert f"'{name}' is not deployed" in details
         assert trailing["baton-code"] == "not_found"
-    ingress = serve.deployment(TinyAnalyze).options(ray_actor_options={"num_cpus": 0.1})
-    serve.run(ingress.bind(), name="analyze", route_prefix="/analyze")
-    Baton.wait_for(lambda: summary(baton) == "good", 30, "the application")
-
-
-def summary(baton):
-    try:
-        return baton.Analyze(AnalyzeRequest(text="good"), timeout=10).summary
-    except grpc.RpcError:
-        return None
 
 
 def test_a_caller_cannot_reach_past_the_gateway(baton):
