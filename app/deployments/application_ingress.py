@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any, ClassVar, Generic, TypeVar
 
 from fastapi import APIRouter, FastAPI
@@ -13,6 +14,7 @@ from app.admission import Admission
 from app.api.application import Surroundings
 from app.api.applications.application import Application, build_application
 from app.api.context import Observed
+from app.api.rpc.service import RpcService
 from app.apps.guarding import Guard
 from app.config.applications import IngressSettings, IngressShape
 from app.config.base import Config
@@ -20,6 +22,7 @@ from app.config.gateway import LimitsConfig
 from app.config.guardrail import GuardrailConfig
 from app.deployments.application_steps import RemoteStep, bind, bind_steps
 from app.deployments.live_settings import ClusterKept, LiveSettings, lasting
+from app.deployments.rpc import ApplicationRpcs
 from app.deployments.runner import GuardrailRunner, settle
 from app.errors import ConfigError, StageUnavailable
 from app.handles import LocalCall
@@ -32,7 +35,7 @@ Live = TypeVar("Live", bound=IngressSettings)
 _GUARDRAIL_THREADS = 2
 
 
-class Ingress(ABC, Generic[Live]):
+class Ingress(ApplicationRpcs, ABC, Generic[Live]):
     """Serves one application's API, with keys, limits, guardrail and live settings as the gateway has them.
 
     A subclass names itself and its settings, and says what does the work and which routes lead there. ``handles`` are
@@ -74,9 +77,11 @@ class Ingress(ABC, Generic[Live]):
         guard = Guard(LocalCall("guardrail", self._runner, admission), self._metrics, self._policy)
         service = self.service(self._steps, guard)
         application = Application(self.name, service, self._limits, self._admission, self._metrics)
-        return build_application(
-            application, self.router(), Surroundings(self._observe, keys=self._keys, behind_proxy=True)
-        )
+        around = Surroundings(self._observe, keys=self._keys)
+        # Serve's gRPC proxy, unlike its HTTP proxy, leaves the reply's request id to us.
+        inner = build_application(application, self.router(), around)
+        self._rpc = RpcService(inner, lambda: self._limits().max_timeout_seconds)
+        return build_application(application, self.router(), replace(around, behind_proxy=True))
 
     def _policy(self) -> str:
         return self.settings().policy

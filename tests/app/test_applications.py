@@ -7,14 +7,17 @@ import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
 
+import grpc
 import httpx
 import pytest
 import yaml
 
 from app.config.local import LocalConfig, serve_config
+from app.protos.baton_pb2 import AnalyzeRequest, ArticlesRequest
+from app.protos.baton_pb2_grpc import BatonStub
 from app.testing.mediawiki import FakeMediaWiki
 from tests.app.baton import ROOT, START_SECONDS
-from tests.app.fake_cluster import configuration, running
+from tests.app.fake_cluster import PORT, configuration, running
 
 DOCUMENTATION = (ROOT / "docs" / "applications.md").read_text("utf-8")
 README = (ROOT / "README.md").read_text("utf-8")
@@ -24,6 +27,7 @@ COMMANDS = [
     if re.search(r"/(analyze|articles)\b", shown)
 ]
 KEY = "bt-applications"
+GRPC_PORT = PORT + 3
 ADA = (
     "Ada Lovelace was a gifted English mathematician. She was born in London and became famous for her brilliant notes "
     "on the Analytical Engine, a machine that Charles Babbage designed. Her notes hold what many call the first "
@@ -46,6 +50,7 @@ def enabled(data, wiki, **limits):
     def change(raw):
         raw["applications"] = {name: {**application, "enabled": True} for name, application in shipped.items()}
         raw["settings"]["limits"] |= limits
+        raw["machine"]["grpcPort"] = GRPC_PORT
 
     return change
 
@@ -271,6 +276,25 @@ def test_a_full_queue_is_503_with_retry_after(site):
             full = refused()
     assert error_of(full) == (503, "overloaded")
     assert int(full.headers["retry-after"]) >= 1
+
+
+@pytest.mark.timeout(START_SECONDS)
+def test_rpcs_ask_the_applications(site):
+    over_http = site.http.post("/analyze", json=LIBRARY).json()
+    with grpc.insecure_channel(f"127.0.0.1:{GRPC_PORT}") as channel:
+        caller = BatonStub(channel)
+        found = caller.Analyze(AnalyzeRequest(text=LIBRARY["text"]), timeout=60)
+        article = caller.Articles(ArticlesRequest(search_term="Ada Lovelace"), timeout=60)
+        nothing = caller.Articles(ArticlesRequest(search_term="Nobody of this name"), timeout=60)
+        with pytest.raises(grpc.RpcError) as refused:
+            caller.Analyze(AnalyzeRequest(text=" "), timeout=60)
+    assert (found.summary, found.language) == (over_http["summary"], "en")
+    assert found.sentiment.label == over_http["sentiment"]["label"]
+    assert article.success
+    assert "Ada Lovelace" in [name.string_value for name in article.named_entities]
+    assert (nothing.success, nothing.message) == (False, "No pages found.")
+    assert refused.value.code() == grpc.StatusCode.INVALID_ARGUMENT
+    assert "text" in refused.value.details()
 
 
 @pytest.mark.timeout(START_SECONDS)
