@@ -50,7 +50,7 @@ def site(models, tmp_path_factory):
 
 
 @pytest.fixture(scope="module")
-def baton(site):
+def caller(site):
     with grpc.insecure_channel(TARGET) as channel:
         yield BatonStub(channel)
 
@@ -59,10 +59,10 @@ def asked(content="hi", **fields):
     return ChatRequest(messages=[ChatMessage(role="user", content=content)], **fields)
 
 
-def assert_free(baton):
+def assert_free(caller):
     """The engine works on one answer at a time: it has none at work if another one comes at once."""
     began = time.monotonic()
-    assert baton.Chat(asked(max_tokens=1), timeout=15).choices[0].message.content == WORDS[0].strip()
+    assert caller.Chat(asked(max_tokens=1), timeout=15).choices[0].message.content == WORDS[0].strip()
     assert time.monotonic() - began < 3
 
 
@@ -73,8 +73,8 @@ def refused(call):
 
 
 @pytest.mark.timeout(START_SECONDS)
-def test_a_plain_answer_equals_the_one_over_http(site, baton):
-    reply, call = baton.Chat.with_call(asked(max_tokens=6), metadata=[("x-request-id", "mine-1")])
+def test_a_plain_answer_equals_the_one_over_http(site, caller):
+    reply, call = caller.Chat.with_call(asked(max_tokens=6), metadata=[("x-request-id", "mine-1")])
     body = {"messages": [{"role": "user", "content": "hi"}], "max_tokens": 6}
     http = site.http.post("/v1/chat/completions", json=body).json()
     assert reply.choices[0].message.content == http["choices"][0]["message"]["content"] == " ".join(WORDS[:6])
@@ -84,9 +84,9 @@ def test_a_plain_answer_equals_the_one_over_http(site, baton):
     assert dict(call.trailing_metadata())["x-request-id"] == "mine-1"
 
 
-def test_a_stream_comes_piece_by_piece_and_ends_with_the_counts(baton):
+def test_a_stream_comes_piece_by_piece_and_ends_with_the_counts(caller):
     chunks, times = [], []
-    for chunk in baton.ChatStream(asked()):
+    for chunk in caller.ChatStream(asked()):
         chunks.append(chunk)
         times.append(time.monotonic())
     assert "".join(choice.delta.content for chunk in chunks for choice in chunk.choices) == " ".join(WORDS)
@@ -95,9 +95,9 @@ def test_a_stream_comes_piece_by_piece_and_ends_with_the_counts(baton):
     assert times[-1] - times[0] > 0.05
 
 
-def test_retrieval_finds_what_http_finds(site, baton):
+def test_retrieval_finds_what_http_finds(site, caller):
     rag = {"collections": ["notes"], "top_k": 3, "filter": '{"missing": {"exists": false}}'}
-    reply = baton.Retrieve(RetrieveRequest(query="zebras", rag=Rag(**rag)))
+    reply = caller.Retrieve(RetrieveRequest(query="zebras", rag=Rag(**rag)))
     http = site.http.post("/v1/retrieve", json={"query": "zebras", "rag": {"collection": "notes", "top_k": 3}}).json()
     assert [passage.id for passage in reply.data] == [passage["id"] for passage in http["data"]]
     assert len(reply.data) == 3
@@ -107,12 +107,12 @@ def test_retrieval_finds_what_http_finds(site, baton):
     assert len(DOCUMENTS) > 3
 
 
-def test_a_refusal_has_the_sentence_and_the_code_of_http(site, baton):
+def test_a_refusal_has_the_sentence_and_the_code_of_http(site, caller):
     body = {"messages": [{"role": "user", "content": "a forbidden thing"}]}
     http = site.http.post("/v1/chat/completions", json=body).json()["error"]
     for call in (
-        lambda: baton.Chat(asked("a forbidden thing")),
-        lambda: list(baton.ChatStream(asked("a forbidden thing"))),
+        lambda: caller.Chat(asked("a forbidden thing")),
+        lambda: list(caller.ChatStream(asked("a forbidden thing"))),
     ):
         code, details, trailing = refused(call)
         assert (code, details) == (grpc.StatusCode.INVALID_ARGUMENT, http["message"])
@@ -130,58 +130,58 @@ def test_a_refusal_has_the_sentence_and_the_code_of_http(site, baton):
         (asked(rag=Rag(collections=["none"])), "collection_not_found", "none"),
     ],
 )
-def test_faulty_requests_are_told_what_to_change(baton, request_, code, words):
-    _, details, trailing = refused(lambda: baton.Chat(request_))
+def test_faulty_requests_are_told_what_to_change(caller, request_, code, words):
+    _, details, trailing = refused(lambda: caller.Chat(request_))
     assert trailing["baton-code"] == code
     assert words in details
 
 
-def test_a_request_over_the_limit_is_refused_before_it_is_sent_on(baton):
-    code, details, trailing = refused(lambda: baton.Chat(asked("x" * (4 * 1024 * 1024))))
+def test_a_request_over_the_limit_is_refused_before_it_is_sent_on(caller):
+    code, details, trailing = refused(lambda: caller.Chat(asked("x" * (4 * 1024 * 1024))))
     assert code == grpc.StatusCode.INVALID_ARGUMENT
     assert trailing["baton-code"] == "payload_too_large"
     assert "limit" in details
 
 
-def test_a_deadline_in_the_message_is_told_by_the_stage(baton):
-    code, _, trailing = refused(lambda: baton.Chat(asked(**LONG, timeout_seconds=0.4)))
+def test_a_deadline_in_the_message_is_told_by_the_stage(caller):
+    code, _, trailing = refused(lambda: caller.Chat(asked(**LONG, timeout_seconds=0.4)))
     assert code == grpc.StatusCode.DEADLINE_EXCEEDED
     assert trailing["baton-stage"] == "generator"
-    assert_free(baton)
+    assert_free(caller)
 
 
-def test_the_call_s_own_deadline_frees_the_engine(baton):
+def test_the_call_s_own_deadline_frees_the_engine(caller):
     began = time.monotonic()
     with pytest.raises(grpc.RpcError) as caught:
-        baton.Chat(asked(**LONG), timeout=0.5)
+        caller.Chat(asked(**LONG), timeout=0.5)
     assert caught.value.code() == grpc.StatusCode.DEADLINE_EXCEEDED
     assert time.monotonic() - began < 3
-    assert_free(baton)
+    assert_free(caller)
 
 
 @pytest.mark.parametrize("after", [0, 3])
-def test_a_cancelled_call_frees_the_engine(baton, after):
+def test_a_cancelled_call_frees_the_engine(caller, after):
     for _ in range(5):
-        stream = baton.ChatStream(asked(**LONG))
+        stream = caller.ChatStream(asked(**LONG))
         for _ in range(after):
             next(stream)
         stream.cancel()
-    assert_free(baton)
+    assert_free(caller)
 
 
-def test_a_caller_that_reads_slowly_and_leaves_frees_the_engine(baton):
+def test_a_caller_that_reads_slowly_and_leaves_frees_the_engine(caller):
     """Its messages wait in the proxy, at a place where Serve's own generators would let the call go on."""
-    stream = baton.ChatStream(asked(**LONG))
+    stream = caller.ChatStream(asked(**LONG))
     next(stream)
     time.sleep(3)
     stream.cancel()
-    assert_free(baton)
+    assert_free(caller)
 
 
-def test_an_application_that_is_not_deployed_is_named(baton):
+def test_an_application_that_is_not_deployed_is_named(caller):
     for call, name in (
-        (lambda: baton.Analyze(AnalyzeRequest(text="good")), "analyze"),
-        (lambda: baton.Articles(ArticlesRequest(search_term="good")), "articles"),
+        (lambda: caller.Analyze(AnalyzeRequest(text="good")), "analyze"),
+        (lambda: caller.Articles(ArticlesRequest(search_term="good")), "articles"),
     ):
         code, details, trailing = refused(call)
         assert code == grpc.StatusCode.NOT_FOUND
@@ -189,8 +189,8 @@ def test_an_application_that_is_not_deployed_is_named(baton):
         assert trailing["baton-code"] == "not_found"
 
 
-def test_a_caller_cannot_reach_past_the_gateway(baton):
-    reply = baton.Chat(asked(max_tokens=1), metadata=[("application", "model-fake")])
+def test_a_caller_cannot_reach_past_the_gateway(caller):
+    reply = caller.Chat(asked(max_tokens=1), metadata=[("application", "model-fake")])
     assert reply.choices[0].message.content == WORDS[0]
 
 
