@@ -69,6 +69,7 @@ async def answer(request: Request, timeout_seconds: float | None, work: Callable
     facts.rights.check_profile(application.name)
     facts.meter.check_tokens()
     deadline = deadline_for(timeout_seconds, application.limits())
+    await request.body()  # a GET may have one too, and what comes after it is a hang-up
     return await run_unless_gone(request.receive, _admitted(application, work, deadline))
 
 
