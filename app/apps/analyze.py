@@ -55,7 +55,7 @@ class Analyze:
         async def is_long(prepared: Prepared, deadline: float) -> bool:
             return has_words(prepared.text, settings.min_summary_words)
 
-        summarise = pipeline(_text_of, asking(settings.summary), self._summary)
+        summarise = pipeline(_text_of, asking(settings.summary), self._summary, self._guard.released)
         return conditional(is_long, bool, summarise, lambda verdict: text)
 
 

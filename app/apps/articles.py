@@ -71,7 +71,7 @@ class Articles:
         def is_fit(verdict: Sentiment) -> bool:
             return verdict.negative < settings.negative_threshold
 
-        summarised = pipeline(asking(settings.summary), steps.summary)
+        summarised = pipeline(asking(settings.summary), steps.summary, self._guard.released)
         both = pipeline(broadcast(summarised, steps.entities), digest)
         return await conditional(steps.sentiment, is_fit, both, _turned_away)(text, deadline)
 

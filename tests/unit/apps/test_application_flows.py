@@ -168,12 +168,42 @@ async def test_a_search_without_a_hit_says_so():
     assert steps.sentiment.asked == []
 
 
+async def test_what_a_model_writes_is_judged_before_it_is_told():
+    judge = Judge("redact")
+    service, _, summary = analyze(judge)
+    summary.answer = "Of a bomb."
+    assert (await service.run(LONG, soon())).summary == "Of a [redacted]."
+    service, steps = articles(judge=judge)
+    steps.summary.answer = "Of a bomb."
+    assert (await service.of_text(LONG, soon())).summary == "Of a [redacted]."
+    assert [asked.direction for asked in judge.asked] == ["input", "output"] * 2
+
+
+async def test_a_summary_that_the_guardrail_blocks_is_refused():
+    class OutputJudge(Judge):
+        async def call(self, request, deadline):
+            self.action = "block" if request.direction == "output" else "allow"
+            return await super().call(request, deadline)
+
+    service, _ = articles(judge=OutputJudge())
+    with pytest.raises(GuardrailBlocked, match="The summary was blocked") as raised:
+        await service.of_text(LONG, soon())
+    assert raised.value.param is None
+
+
+async def test_a_text_that_comes_back_unchanged_was_judged_once():
+    judge = Judge()
+    service, _, _ = analyze(judge, min_summary_words=1000)
+    await service.run(LONG, soon())
+    assert [asked.direction for asked in judge.asked] == ["input"]
+
+
 async def test_fetched_texts_are_judged_as_passages_and_cut():
     judge = Judge()
     service, steps = articles(judge=judge, max_chars=100)
     assert (await service.of_search("ada", soon())).success
     assert (await service.of_url("page", soon())).success
-    assert [asked.direction for asked in judge.asked] == ["passage", "passage"]
+    assert [asked.direction for asked in judge.asked] == ["passage", "output"] * 2
     assert steps.sentiment.asked == [LONG[:100]] * 2
 
 
