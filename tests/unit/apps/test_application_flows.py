@@ -96,6 +96,12 @@ async def test_a_short_text_is_its_own_summary():
     assert summary.asked == []
 
 
+async def test_a_long_text_of_which_little_is_read_is_not_its_own_summary():
+    service, prepared, _ = analyze(max_input_tokens=8)
+    prepared.answer = Prepared("Word after word makes a text", "en", 8)
+    assert (await service.run(LONG, soon())).summary == "Short."
+
+
 async def test_the_number_of_words_that_is_short_is_a_setting():
     service, _, summary = analyze(min_summary_words=1000)
     assert (await service.run(LONG, soon())).summary == LONG
