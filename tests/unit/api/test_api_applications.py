@@ -10,9 +10,25 @@ from app.api.applications import articles
 from app.api.applications.application import Application, build_application
 from app.apps.articles import Digest
 from app.config.gateway import LimitsConfig
+from app.keys.file import KeyLimits
+from app.keys.meter import Meter
+from app.keys.rights import ALL
+from app.keys.ring import Grant
 from app.metrics import MemoryMetrics
 
 LIMITS = LimitsConfig(max_body_bytes=2048)
+
+
+class Doorman:
+    """Lets everyone in on one key."""
+
+    on = True
+
+    def __init__(self, **limits):
+        self.meter = Meter(KeyLimits(**limits))
+
+    def grant(self, secret):
+        return Grant("one", ALL, self.meter)
 
 
 class Articles:
@@ -27,7 +43,7 @@ class Articles:
 
     async def of_text(self, text, deadline):
         self.asked.append(text)
-        return Digest(True, "", "Short.", ("Ada",))
+        return Digest(True, "", "Short.", ("Ada",), 70)
 
 
 def api(name, service, router, **around):
@@ -55,6 +71,15 @@ async def test_a_search_is_answered(site, service):
     reply = await ask(site, "GET", "/articles?search_term=Ada")
     assert reply.json() == {"success": True, "message": "", "summary": "Short.", "named_entities": ["Ada"]}
     assert service.asked == ["Ada"]
+
+
+async def test_what_was_read_is_taken_from_the_keys_tokens(service):
+    site = api("articles", service, articles.router, keys=Doorman(tokens_per_minute=60))
+    key = {"Authorization": "Bearer secret"}
+    reply = await ask(site, "POST", "/articles", json={"text": "Ada"}, headers=key)
+    assert (reply.status_code, "tokens" in reply.json()) == (200, False)
+    reply = await ask(site, "POST", "/articles", json={"text": "Ada"}, headers=key)
+    assert (reply.status_code, reply.json()["error"]["code"]) == (429, "rate_limit_exceeded")
 
 
 async def test_a_search_with_a_body_is_answered_too(site):

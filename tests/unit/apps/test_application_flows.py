@@ -14,6 +14,7 @@ from app.config.applications import AnalyzeSettings, ArticlesSettings
 from app.errors import DeadlineExceeded, GuardrailBlocked, StageUnavailable
 from app.messages import Finding, Verdict
 from app.metrics import MemoryMetrics
+from app.routing.rules import estimated_tokens
 
 LONG = "Word after word makes a text that is long enough to be made short. " * 5
 GOOD, BAD = Sentiment("4 stars", 0.9, 0.0), Sentiment("1 star", 0.8, 0.95)
@@ -148,7 +149,7 @@ async def test_a_step_that_fails_is_the_analysis_failing():
 
 async def test_a_digest_has_summary_and_the_surest_names():
     service, steps = articles()
-    assert await service.of_text(LONG, soon()) == Digest(True, "", "Short.", ("Ada", "Paris"))
+    assert await service.of_text(LONG, soon()) == Digest(True, "", "Short.", ("Ada", "Paris"), estimated_tokens([LONG]))
     assert steps.sentiment.asked == [LONG]
 
 
@@ -156,6 +157,7 @@ async def test_a_negative_article_reaches_neither_summary_nor_entities():
     service, steps = articles(BAD)
     digest = await service.of_text(LONG, soon())
     assert (digest.success, digest.summary, digest.named_entities) == (False, "", ())
+    assert digest.tokens > 0
     assert "negative (1 star, negative share 0.95)" in digest.message
     assert steps.summary.asked == []
     assert steps.entities.asked == []
