@@ -118,6 +118,15 @@ async def test_an_article_is_a_url_or_a_text(site, body):
     assert (reply.status_code, reply.json()["error"]["type"]) == (400, "invalid_request_error")
 
 
+async def test_an_application_describes_itself_and_serves_no_page_of_its_own(site):
+    described = (await ask(site, "GET", "/articles/openapi.json")).json()
+    assert set(described["paths"]) == {"/articles"}
+    assert set(described["paths"]["/articles"]) == {"get", "post"}
+    assert "ErrorReply" in described["components"]["schemas"]
+    for path in ("/docs", "/redoc", "/openapi.json", "/articles/docs"):
+        assert (await ask(site, "GET", path)).status_code == 404
+
+
 @pytest.mark.parametrize("method", ["GET", "POST"])
 async def test_a_caller_who_hangs_up_before_the_body_is_whole_is_nobodys_fault(service, method):
     seen = []
