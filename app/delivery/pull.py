@@ -6,7 +6,7 @@ from pathlib import Path
 
 from app.config.embedder import looks_like_a_path
 from app.delivery.folder import pull_from_path, pull_from_url
-from app.delivery.hub import pull_from_hub, whole_copy
+from app.delivery.hub import find_in_cache, pull_from_hub
 from app.delivery.progress import Say
 from app.errors import ConfigError, bounded
 
@@ -35,7 +35,7 @@ def find(source: str) -> Path:
     if looks_like_a_path(source):
         return Path(source).expanduser()
     model, _, revision = source.partition("@")
-    folder = whole_copy(model, revision or "main")
+    folder = find_in_cache(model, revision or "main")
     if folder is None:
         raise ConfigError(f"{bounded(source, 300)} does not lie whole in the hub's cache: pull it.", "models")
     return folder

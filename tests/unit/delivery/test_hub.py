@@ -179,6 +179,15 @@ def test_what_was_pulled_is_all_that_the_embedder_the_backends_and_the_tokenizer
     assert {path.name for path in pulled.iterdir()}.isdisjoint({"README.md", "model.bin"})
 
 
+def test_a_file_that_was_cut_off_is_found_to_be_named_by_verify(hub):
+    pulled, _ = pull()
+    (pulled / "model.safetensors").resolve().write_bytes(b"short")
+    assert find(MODEL) == pulled
+    assert verify(pulled) == [f"model.safetensors has 5 bytes in place of {len(WEIGHTS)}"]
+    with pytest.raises(ConfigError, match="is not in the local hub cache"):
+        folder_of(EmbedderConfig(source=MODEL, local_files_only=True))
+
+
 def test_what_is_not_in_the_cache_is_told_by_its_setting(hub):
     with pytest.raises(ConfigError, match=r"'otter/none' is not in the local hub cache: set embedder\.source"):
         folder_of(EmbedderConfig(source="otter/none", local_files_only=True))
