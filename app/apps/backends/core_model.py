@@ -13,13 +13,13 @@ import orjson
 
 from app.apps.backends.contract import Backend
 from app.apps.messages import Entity, Sentiment, SummaryRequest
+from app.config.backends import STARS
 from app.errors import ClientError, ContextLengthExceeded, EngineFailed
 from app.messages import Delta, GenerateRequest
 
 In = TypeVar("In")
 Out = TypeVar("Out")
 
-_STARS = ["1 star", "2 stars", "3 stars", "4 stars", "5 stars"]
 _ENTITIES = 20
 #: JSON around an answer, and room for an estimate that was too low.
 _SLACK_TOKENS = 64
@@ -107,7 +107,7 @@ def _share(score: Any) -> float:
 def sentiment_task(negative_labels: Sequence[str]) -> Task[str, Sentiment]:
     """Return the task of rating a text with 1 to 5 stars."""
     negative = {label.lower() for label in negative_labels}
-    schema = _object(label={"enum": _STARS}, score={"type": "number", "minimum": 0, "maximum": 1})
+    schema = _object(label={"enum": list(STARS)}, score={"type": "number", "minimum": 0, "maximum": 1})
 
     def read(text: str, answer: Mapping[str, Any]) -> Sentiment:
         label, score = str(answer["label"]), _share(answer["score"])

@@ -179,7 +179,7 @@ def test_what_was_pulled_is_all_that_the_embedder_the_backends_and_the_tokenizer
     assert {path.name for path in pulled.iterdir()}.isdisjoint({"README.md", "model.bin"})
 
 
-def test_a_file_that_was_cut_off_is_found_to_be_named_by_verify(hub):
+def test_verify_names_a_file_that_was_cut_off(hub):
     pulled, _ = pull()
     (pulled / "model.safetensors").resolve().write_bytes(b"short")
     assert find(MODEL) == pulled
