@@ -28,6 +28,8 @@ HOST_PATTERN = r"^([a-z0-9_\-]+\.)*[a-z0-9_\-]+$"
 HOST_RULE_PATTERN = r"^(\*|(\*\.)?([a-z0-9_\-]+\.)*[a-z0-9_\-]+|[0-9a-f:]*:[0-9a-f:.]*)$"
 #: A page of the web by its whole address, without a user's name in it.
 WEB_PATTERN = r"^https?://[^\s/@?#\\]+(/[^\s?#\\]*)?$"
+#: A media type, without parameters.
+MEDIA_TYPE_PATTERN = r"^[a-z0-9][a-z0-9!#$&^_.+\-]*/[a-z0-9][a-z0-9!#$&^_.+\-]*$"
 #: SHA-256 of an API key.
 KEY_HASH_PATTERN = r"^sha256:[0-9a-f]{64}$"
 #: A file by its whole path; a folder likewise, or none.
@@ -54,6 +56,7 @@ _ALLOWED = {
     ORIGIN_PATTERN: "must be an origin in small letters and without a path, like https://chat.example.com",
     HOST_RULE_PATTERN: "must be a host's name in small letters, *. and a name for those below it, or *",
     WEB_PATTERN: "must be a whole address like https://wiki.example.com/w/api.php",
+    MEDIA_TYPE_PATTERN: "must be a media type in small letters, like text/html",
     HOST_PATTERN: "must be a host's name in small letters and without a port, like baton.example.com",
 }
 #: Whole numbers beyond this are none for most who read them.

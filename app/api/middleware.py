@@ -12,6 +12,7 @@ from typing import Any
 
 from starlette.datastructures import Headers
 from starlette.middleware.cors import CORSMiddleware
+from starlette.requests import ClientDisconnect
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from app.api.context import CLIENT_CLOSED_REQUEST, Facts, Observe, Observed, facts_of, outcome_of
@@ -269,7 +270,10 @@ class BodyLimitMiddleware:
         if _announced(Headers(scope=scope)) > limit:
             await error_response(_too_large(limit), scope)(scope, receive, lingering)
         else:
-            await self.app(scope, _timed(_counted(receive, limit), limits.body_timeout_seconds), lingering)
+            try:
+                await self.app(scope, _timed(_counted(receive, limit), limits.body_timeout_seconds), lingering)
+            except ClientDisconnect:  # in the middle of the body: no fault of ours
+                raise ClientGone from None
 
 
 def _announced(headers: Headers) -> int:

@@ -53,9 +53,9 @@ class Analyze:
         """Return the branch that summarises; a text that is short already comes back as it is."""
 
         async def is_long(prepared: Prepared, deadline: float) -> bool:
-            return has_words(prepared.text, settings.min_summary_words)
+            return has_words(text, settings.min_summary_words)  # of the whole text: a cut one may be short
 
-        summarise = pipeline(_text_of, asking(settings.summary), self._summary)
+        summarise = pipeline(_text_of, asking(settings.summary), self._summary, self._guard.released)
         return conditional(is_long, bool, summarise, lambda verdict: text)
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 from app.apps.analyze import asking
@@ -12,16 +12,21 @@ from app.apps.guarding import Guard
 from app.apps.messages import Entity, Sentiment, SummaryRequest
 from app.apps.source import Source
 from app.config.applications import ArticlesSettings
+from app.routing.rules import estimated_tokens
 
 
 @dataclass(frozen=True, slots=True)
 class Digest:
-    """The reply. ``message`` is empty on success, else it says why there is neither summary nor entities."""
+    """The reply, and ``tokens``, about as many as were read of the article.
+
+    ``message`` is empty on success, else it says why there is neither summary nor entities.
+    """
 
     success: bool
     message: str = ""
     summary: str = ""
     named_entities: tuple[str, ...] = ()
+    tokens: int = 0
 
 
 #: The reply where a search finds nothing.
@@ -71,9 +76,10 @@ class Articles:
         def is_fit(verdict: Sentiment) -> bool:
             return verdict.negative < settings.negative_threshold
 
-        summarised = pipeline(asking(settings.summary), steps.summary)
+        summarised = pipeline(asking(settings.summary), steps.summary, self._guard.released)
         both = pipeline(broadcast(summarised, steps.entities), digest)
-        return await conditional(steps.sentiment, is_fit, both, _turned_away)(text, deadline)
+        made = await conditional(steps.sentiment, is_fit, both, _turned_away)(text, deadline)
+        return replace(made, tokens=estimated_tokens((text,)))
 
 
 def _turned_away(verdict: Sentiment) -> Digest:

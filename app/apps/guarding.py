@@ -1,14 +1,20 @@
-"""The guardrail in front of an application: what is sent is judged as input, what is fetched as a passage."""
+"""The guardrail around an application: it judges what is sent, what is fetched, and what a model wrote of it."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any, Literal, Protocol
+from collections.abc import Callable, Mapping
+from typing import Any, Protocol
 
 from app.errors import GuardrailBlocked
-from app.messages import JudgeRequest, Verdict
+from app.messages import Direction, JudgeRequest, Verdict
 from app.metrics import Metrics
 from app.notes import note_verdict
+
+_BLOCKED: Mapping[Direction, str] = {
+    "input": "The text was blocked by the guardrail; rephrase it.",
+    "passage": "The article was blocked by the guardrail: name another one.",
+    "output": "The summary was blocked by the guardrail: send another text.",
+}
 
 
 class Judge(Protocol):
@@ -20,21 +26,22 @@ class Judge(Protocol):
 
 
 class Guard:
-    """Judges the texts of one application under the policy in force. No text reaches a model unjudged."""
+    """Judges the texts of one application under the policy in force: all that models read, and what they write."""
 
     def __init__(self, judge: Judge, metrics: Metrics, policy: Callable[[], str]) -> None:
         self._judge = judge
         self._metrics = metrics
         self._policy = policy
 
-    async def passed(self, text: str, direction: Literal["input", "passage"], deadline: float) -> str:
+    async def passed(self, text: str, direction: Direction, deadline: float) -> str:
         """Return the text, with what is to be redacted redacted. Raises :class:`GuardrailBlocked`."""
         request = JudgeRequest(direction, (text,), self._policy())
         verdict: Verdict = await self._judge.call(request, deadline)
         note_verdict(self._metrics, direction, verdict)
         if verdict.action == "block":
-            told = "The text was blocked by the guardrail; rephrase it."
-            if direction == "passage":
-                told = "The article was blocked by the guardrail: name another one."
-            raise GuardrailBlocked(told, "guardrail", "text" if direction == "input" else None)
+            raise GuardrailBlocked(_BLOCKED[direction], "guardrail", "text" if direction == "input" else None)
         return verdict.texts[0]
+
+    async def released(self, text: str, deadline: float, /) -> str:
+        """Return what a model wrote, judged as output: the step between a model and the caller."""
+        return await self.passed(text, "output", deadline)

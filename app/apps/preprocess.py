@@ -52,7 +52,7 @@ class Preprocessor:
     def _prepared(self, request: PreprocessRequest) -> Prepared:
         if self._tokenizer is None:
             raise StageUnavailable("The application has not started.", STAGE, None, 1)
-        text = normalised(request.text[: request.max_tokens * _CHARS_PER_TOKEN])
+        text = normalised(request.text.lstrip()[: request.max_tokens * _CHARS_PER_TOKEN])
         encoded = self._tokenizer.encode(text, add_special_tokens=False)
         tokens = len(encoded.ids)
         if tokens > request.max_tokens:

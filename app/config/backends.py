@@ -11,6 +11,9 @@ from app.faults import DEVICE_PATTERN
 
 Source = Annotated[str, Field(max_length=1024)]
 
+#: The labels that the core LLM is asked to choose from.
+STARS = ("1 star", "2 stars", "3 stars", "4 stars", "5 stars")
+
 
 class BackendConfig(Config):
     """What all backends have in common."""
@@ -51,6 +54,12 @@ class SentimentBackend(BackendConfig):
     """`transformers`: Hugging Face id or folder. `model`: name of one of Baton's models. `vader`: not read."""
     negative_labels: tuple[str, ...] = Field(default=("1 star", "2 stars", "NEGATIVE"), min_length=1)
     """Labels whose scores add up to what counts as negative, in small or capital letters."""
+
+    @model_validator(mode="after")
+    def _something_is_negative(self) -> Self:
+        if self.kind == "model" and not {label.lower() for label in self.negative_labels} & set(STARS):
+            raise ValueError(f"negativeLabels names none of the labels that a model gives: {', '.join(STARS)}")
+        return self
 
 
 class SummaryBackend(BackendConfig):

@@ -7,10 +7,11 @@ from typing import Annotated
 from pydantic import Field, IPvAnyNetwork
 
 from app.config.base import Config
-from app.faults import HOST_RULE_PATTERN, WEB_PATTERN
+from app.faults import HOST_RULE_PATTERN, MEDIA_TYPE_PATTERN, WEB_PATTERN
 
 HostRule = Annotated[str, Field(pattern=HOST_RULE_PATTERN, max_length=253)]
 Port = Annotated[int, Field(ge=1, le=65_535)]
+MediaType = Annotated[str, Field(pattern=MEDIA_TYPE_PATTERN, max_length=127)]
 
 
 class FetchConfig(Config):
@@ -31,7 +32,7 @@ class FetchConfig(Config):
     """Private networks, like `10.1.0.0/16`, whose addresses may be connected to all the same: for a wiki of one's own.
     Loopback, link-local, metadata and every other address that is not public are refused unless one of these has it."""
 
-    content_types: Annotated[tuple[str, ...], Field(min_length=1, max_length=16)] = (
+    content_types: Annotated[tuple[MediaType, ...], Field(min_length=1, max_length=16)] = (
         "text/html",
         "application/xhtml+xml",
         "text/plain",

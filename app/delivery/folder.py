@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 import httpx
 
@@ -46,7 +47,7 @@ def pull_from_url(url: str, folder: Path, say: Say) -> Path:
     with httpx.Client(timeout=_TIMEOUT, follow_redirects=True) as client:
         try:
             answer = client.get(f"{base}/{MANIFEST}")
-        except httpx.HTTPError as error:
+        except (httpx.HTTPError, httpx.InvalidURL) as error:
             raise _failed(base, f"its server does not answer ({type(error).__name__})") from None
         if not answer.is_success:
             raise _failed(base, f"its server answered {answer.status_code} to {MANIFEST}, which `pull` writes")
@@ -60,6 +61,17 @@ def pull_from_path(source: Path, folder: Path | None, say: Say) -> Path:
     """
     if not source.is_dir():
         raise _failed(str(source), "there is no such folder")
+    try:
+        manifest = _manifest_of(source, say)
+    except OSError as error:
+        raise _failed(str(source), f"{error.filename or source} cannot be read ({error.strerror})") from None
+    if folder is None or folder.resolve() == source.resolve():
+        _write(manifest, source)
+        return source
+    return _pull(manifest, str(source), folder, _disk(source), say)
+
+
+def _manifest_of(source: Path, say: Say) -> Manifest:
     manifest = read_manifest(source)
     if manifest is None:
         names = model_files(source)
@@ -68,10 +80,7 @@ def pull_from_path(source: Path, folder: Path | None, say: Say) -> Path:
         say(f"{source}: reading {len(names)} files for their checksums")
         files = {name: FileFacts(digest_of(source / name), (source / name).stat().st_size) for name in names}
         manifest = Manifest(str(source), "", files)
-    if folder is None or folder.resolve() == source.resolve():
-        _write(manifest, source)
-        return source
-    return _pull(manifest, str(source), folder, _disk(source), say)
+    return manifest
 
 
 def _pull(manifest: Manifest, what: str, folder: Path, source: Source, say: Say) -> Path:
@@ -167,7 +176,7 @@ def _web(client: httpx.Client, base: str) -> Source:
     def read(name: str, start: int) -> Iterator[bytes | int]:
         # Ranges count bytes of what is sent, so it must not be compressed.
         headers = {"Accept-Encoding": "identity"} | ({"Range": f"bytes={start}-"} if start else {})
-        with client.stream("GET", f"{base}/{name}", headers=headers) as answer:
+        with client.stream("GET", f"{base}/{quote(name)}", headers=headers) as answer:
             if answer.status_code not in (200, 206):
                 raise _failed(base, f"its server answered {answer.status_code} to {name}")
             yield start if answer.status_code == 206 else 0

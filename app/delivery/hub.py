@@ -21,10 +21,12 @@ from app.delivery.manifest import MANIFEST, FileFacts, Manifest, digest_of, read
 from app.delivery.progress import Progress, Say
 from app.errors import ConfigError, bounded
 
-#: What engines read; the same weights in other formats stay on the hub.
-PATTERNS = ("*.json", "*.safetensors", "*.model", "*.txt", "*.jinja", "*.py", "*.tiktoken")
+#: What engines, encoders and tokenizers look for; the same weights in other formats stay on the hub.
+PATTERNS = ("*.json", "*.safetensors", "*.model", "*.txt", "*.jinja", "*.py", "*.tiktoken", "tokenizer*", "vocab*")
 #: The older format of weights, for models that have no other.
 _OLD_WEIGHTS = "*.bin"
+#: A hub's answer to many nodes that start at once.
+_TOO_MANY = 429
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +54,7 @@ def pull_from_hub(model: str, revision: str, say: Say) -> Path:
         sentence, silent = _reason(error, model, revision)
         if sentence is None:
             raise
-        if silent and (folder := _whole_copy(model, revision)) is not None:
+        if silent and (folder := whole_copy(model, revision)) is not None:
             say(f"{model}: {sentence} The copy in the cache is whole and is used.")
             return folder
         raise ConfigError(f"The model {bounded(model, 200)} cannot be fetched: {sentence}", "models") from None
@@ -61,18 +63,18 @@ def pull_from_hub(model: str, revision: str, say: Say) -> Path:
 def find_in_cache(model: str, revision: str = "main") -> Path | None:
     """Return the folder of a model in the cache, None where it is not there or not whole. Nobody is asked."""
     from huggingface_hub import snapshot_download
-    from huggingface_hub.errors import LocalEntryNotFoundError
+    from huggingface_hub.errors import HFValidationError, LocalEntryNotFoundError
 
     try:
         return Path(snapshot_download(model, revision=revision, allow_patterns=list(PATTERNS), local_files_only=True))
-    except LocalEntryNotFoundError:
+    except (LocalEntryNotFoundError, HFValidationError):
         return None
 
 
 def _cached(model: str, revision: str) -> Path:
     from huggingface_hub import constants
 
-    folder = _whole_copy(model, revision)
+    folder = whole_copy(model, revision)
     if folder is None:
         raise ConfigError(
             f"The model {bounded(model, 200)} does not lie whole in the cache {constants.HF_HUB_CACHE}, and "
@@ -82,7 +84,8 @@ def _cached(model: str, revision: str) -> Path:
     return folder
 
 
-def _whole_copy(model: str, revision: str) -> Path | None:
+def whole_copy(model: str, revision: str = "main") -> Path | None:
+    """Return the folder of a model in the cache, None where files are missing or, by its manifest, half there."""
     folder = find_in_cache(model, revision)
     manifest = None if folder is None else read_manifest(folder)
     return None if folder is None or (manifest is not None and not manifest.fits(folder)) else folder
@@ -206,7 +209,7 @@ def _reason(error: Exception, model: str, revision: str) -> tuple[str | None, bo
         return f"it has no revision {bounded(revision)}: correct it.", False
     if isinstance(cause, errors.HfHubHTTPError):
         status = cause.response.status_code
-        return f"the hub {endpoint} answered {status}: try again later.", status >= 500
+        return f"the hub {endpoint} answered {status}: try again later.", status >= 500 or status == _TOO_MANY
     if isinstance(cause, errors.HFValidationError):
         return f"{bounded(model)} is no id of a hub, which looks like owner/name.", False
     return _local_reason(cause, endpoint)

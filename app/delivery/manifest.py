@@ -74,10 +74,12 @@ def parse_manifest(raw: bytes, where: str) -> Manifest:
         raise ConfigError(
             f"{bounded(where, 300)} is not a manifest of model files: pull the model anew.", "models"
         ) from None
-    for name in found.files:
+    for name, facts in found.files.items():
         path = PurePosixPath(name)
-        if path.is_absolute() or ".." in path.parts or not path.parts or "\\" in name:
+        if path.is_absolute() or ".." in path.parts or not path.parts or "\\" in name or not name.isprintable():
             raise ConfigError(f"{bounded(where, 300)} names a file outside of its folder: {bounded(name)}.", "models")
+        if facts.size < 0:
+            raise ConfigError(f"{bounded(where, 300)} tells no size of {bounded(name)}: pull the model anew.", "models")
     return found
 
 

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from app.config.embedder import EmbedderConfig, looks_like_a_path
+from app.delivery.hub import pull_from_hub, whole_copy
 from app.errors import ConfigError, StageUnavailable, bounded
 from app.logs import logger
 from app.weights.sharing import Held, fingerprint, node_store, share
@@ -24,7 +25,6 @@ _TOKENIZER_FILES = (
     "tokenizer.model",
 )
 _WEIGHT_FILES = ("*.safetensors", "pytorch_model*.bin")
-_OTHER_FRAMEWORKS = ("*.onnx*", "*.h5", "*.msgpack", "*.ot", "*.gguf", "onnx/*", "openvino/*", "coreml/*")
 # Tokenizers without a limit of their own report a number of about 1e30.
 _NO_LIMIT = 1_000_000
 
@@ -90,20 +90,13 @@ def folder_of(config: EmbedderConfig) -> Path:
                 config.source, "is not a folder", "mount the model there or set embedder.source to where it is"
             )
         return folder
-    from huggingface_hub import snapshot_download
-
-    try:
-        return Path(
-            snapshot_download(
-                config.source, local_files_only=config.local_files_only, ignore_patterns=list(_OTHER_FRAMEWORKS)
-            )
-        )
-    except Exception as error:  # of the hub's client or of the HTTP client below it
-        if config.local_files_only:
-            remedy = "set embedder.source to a mounted folder, or embedder.localFilesOnly to false to download it"
-            raise _fault(config.source, "is not in the local hub cache", remedy) from error
-        reason = f"cannot be downloaded ({type(error).__name__}: {bounded(str(error), 200)})"
-        raise _fault(config.source, reason, "check the id and the way to the hub") from error
+    if not config.local_files_only:
+        return pull_from_hub(config.source, "main", log.info)
+    cached = whole_copy(config.source)
+    if cached is None:
+        remedy = "set embedder.source to a mounted folder, or embedder.localFilesOnly to false to download it"
+        raise _fault(config.source, "is not in the local hub cache", remedy)
+    return cached
 
 
 def _check_files(source: str, folder: Path) -> None:

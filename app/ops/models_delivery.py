@@ -95,7 +95,11 @@ def _in_folder(folder: Path) -> Iterator[tuple[str, int, str, str]]:
     from app.delivery.manifest import MANIFEST, read_manifest
 
     for path in sorted(folder.rglob(MANIFEST)):
-        manifest = read_manifest(path.parent)
+        try:
+            manifest = read_manifest(path.parent)
+        except ConfigError as error:
+            yield str(path.parent), 0, "", str(error)
+            continue
         if manifest is not None:
             yield str(path.parent), manifest.total_bytes, manifest.revision, _state(path.parent)
 

@@ -28,7 +28,7 @@ _SLICE_CHARS = 16_384
 _CACHED_COUNTS = 16_384
 _PROBE = "probe-7f3a"
 #: What a tokenizer may consist of in a model's repository.
-_FILES = ("tokenizer*", "special_tokens_map.json", "*.jinja", "vocab*", "merges.txt", "config.json")
+FILES = ("tokenizer*", "special_tokens_map.json", "*.jinja", "vocab*", "merges.txt", "config.json")
 
 
 @dataclass(frozen=True, slots=True)
@@ -184,7 +184,7 @@ def _download(model: str) -> Path:
     """Fetch the tokenizer's files of a model, and not its weights; return their folder."""
     from huggingface_hub import snapshot_download
 
-    return Path(snapshot_download(model, allow_patterns=list(_FILES)))
+    return Path(snapshot_download(model, allow_patterns=list(FILES)))
 
 
 def _read_folder(folder: Path) -> TokenizerFiles:

@@ -24,15 +24,16 @@ class FakeHub:
     """Serves ``models`` (id → file name → bytes) on a free port of this machine while it is entered.
 
     ``url`` is for ``HF_ENDPOINT``. ``requests`` are the paths asked for, ``ranges`` the places where files were begun.
-    ``gated`` are ids that nobody may read, ``damaged`` are files that come with one byte changed, and ``broken_after``
-    is the number of bytes after which each connection for a large file is closed. ``flowing`` is set; while it is not,
-    large files wait.
+    ``busy`` makes it answer 429 to everything. ``gated`` are ids that nobody may read, ``damaged`` are files that come
+    with one byte changed, and ``broken_after`` is the number of bytes after which each connection for a large file is
+    closed. ``flowing`` is set; while it is not, large files wait.
     """
 
     def __init__(self, models: Mapping[str, Mapping[str, bytes]]) -> None:
         self.models = {name: dict(files) for name, files in models.items()}
         self.requests: list[str] = []
         self.ranges: list[int] = []
+        self.busy = False
         self.gated: set[str] = set()
         self.damaged: set[str] = set()
         self.broken_after: int | None = None
@@ -113,7 +114,9 @@ class _Handler(BaseHTTPRequestHandler):
         found = api or resolve
         model = found[1] if found else ""
         revision = (api[3] if api else resolve[2] if resolve else None) or "main"
-        if model not in hub.models:
+        if hub.busy:
+            self._refuse(429, "")
+        elif model not in hub.models:
             self._refuse(404, "RepoNotFound")
         elif model in hub.gated:
             self._refuse(403, "GatedRepo")

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from app.delivery.manifest import MANIFEST
 from app.errors import BatonError, ConfigError, StageUnavailable
 from app.logs import logger
 from app.weights.snapshot import Packed, Snapshot
@@ -49,7 +50,7 @@ def fingerprint(folder: Path, how: str) -> str:
     """Return what tells one content of a model's folder from another, and one way of loading it (``how``)."""
     whole = hashlib.sha256(how.encode())
     for path in sorted(folder.glob("*")):
-        if path.is_file():
+        if path.is_file() and not path.name.startswith(MANIFEST):
             status = path.stat()
             whole.update(f"{path.name}\0{status.st_size}\0{status.st_mtime_ns}\n".encode())
     return whole.hexdigest()

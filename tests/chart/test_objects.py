@@ -118,6 +118,30 @@ def test_models_are_fetched_beforehand(chart):
     assert environment(container)["HF_TOKEN"] == {"secretKeyRef": {"name": "huggingface", "key": "token"}}
 
 
+def test_what_is_fetched_beforehand_is_what_is_loaded_later(chart):
+    bert = "nlptown/bert-base-multilingual-uncased-sentiment"
+    stages = {
+        "preprocess": {"tokenizer": "o/words"},
+        "sentiment": {"backend": {"kind": "vader", "source": "", "localFilesOnly": True}},
+        "summary": {"backend": {"kind": "extractive", "source": "o/encoder", "localFilesOnly": True}},
+    }
+    small = {"options": {"ray_actor_options": {"num_cpus": 0.1}}}
+    stages = {name: {**stages.get(name, {}), **small} for name in ("analyze", *stages)}
+    loading = {"model_loading_config": {"model_id": "o/llama"}, "engine_kwargs": {"revision": "v2"}}
+    change = {
+        "modelCache": {"kind": "claim", "preload": {"enabled": True}},
+        "applications": {"analyze": {"enabled": True, "stages": stages}},
+        "models": {"llama": {"tokenizer": "/models/words", "engine": loading}},
+    }
+    objects = chart.objects(merged(shape_values("single-gpu"), change))
+    (job,) = [job for job in of_kind(objects, "Job") if "preload" in job["metadata"]["name"]]
+    (container,) = job["spec"]["template"]["spec"]["containers"]
+    fetched = container["command"][5:]
+    assert {"o/words", "o/encoder", "BAAI/bge-m3"} < set(fetched)
+    assert bert not in fetched
+    assert [each for each in fetched if "@" in each] == ["meta-llama/Llama-3.1-8B-Instruct@v2"]
+
+
 IMAGE_CACHE = {"kind": "image", "image": {"reference": "models:1"}}
 
 

@@ -173,6 +173,23 @@ CLUSTER = {
         "applications.analyze.stages.summary.options.max_ongoing_requests",
         "use the key maxOngoingRequests",
     ),
+    "application's summary of impossible length": (
+        {"applications": {"analyze": {"enabled": True, "settings": {"summary": {"minTokens": 200}}}}},
+        "applications.analyze.settings.summary.minTokens is 200, more than maxTokens (100)",
+    ),
+    "negative labels that no model gives": (
+        {
+            "applications": {
+                "analyze": {
+                    "enabled": True,
+                    "stages": {
+                        "sentiment": {"backend": {"kind": "model", "source": "smollm2", "negativeLabels": ["Bad"]}}
+                    },
+                }
+            }
+        },
+        "applications.analyze.stages.sentiment.backend.negativeLabels names none of the labels",
+    ),
     "articles that cannot be fetched": (
         {"applications": {"articles": {"enabled": True}}, "networkPolicy": {"enabled": True, "egress": True}},
         "cuts the pods off the pages that applications.articles fetches",

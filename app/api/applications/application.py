@@ -11,7 +11,7 @@ from fastapi import APIRouter, FastAPI, Request
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from app.admission import Admission
-from app.api.application import Surroundings, protect
+from app.api.application import ErrorReply, Surroundings, protect
 from app.api.caps import deadline_for
 from app.api.context import facts_of
 from app.api.hangup import run_unless_gone, within
@@ -34,11 +34,18 @@ class Application:
 
 
 def build_application(application: Application, router: APIRouter, around: Surroundings) -> FastAPI:
-    """Return the API of one application, whose router holds its whole paths (``/analyze``)."""
+    """Return the API of one application, whose router holds its whole paths (``/analyze``).
+
+    Its description is at ``/analyze/openapi.json``.
+    """
     app = FastAPI(
         title=f"Baton: {application.name}",
-        openapi_url=None,
+        version="0.1.0",
+        openapi_url=f"/{application.name}/openapi.json",
+        docs_url=None,
+        redoc_url=None,
         redirect_slashes=False,
+        responses={"default": {"model": ErrorReply, "description": "Refused or failed."}},
     )
     app.state.application = application
     protect(app, application.limits, around)
@@ -69,6 +76,7 @@ async def answer(request: Request, timeout_seconds: float | None, work: Callable
     facts.rights.check_profile(application.name)
     facts.meter.check_tokens()
     deadline = deadline_for(timeout_seconds, application.limits())
+    await request.body()  # a GET may have one too, and what comes after it is a hang-up
     return await run_unless_gone(request.receive, _admitted(application, work, deadline))
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
+from collections.abc import Awaitable, Callable
 from typing import Annotated
 
 from fastapi import APIRouter, Query, Request, Response
@@ -11,6 +11,7 @@ from pydantic import Field
 from app.api.applications.analyze import check_text
 from app.api.applications.application import answer
 from app.api.body import JsonRoute
+from app.api.context import facts_of
 from app.api.fields import StrictModel
 from app.api.replies import json_reply
 from app.apps.articles import Articles, Digest
@@ -45,7 +46,7 @@ async def search(
 
     if not search_term.strip():
         raise InvalidRequest("search_term is empty: say what to look for.", param="search_term")
-    return _reply(await answer(request, timeout_seconds, run))
+    return await _reply(request, timeout_seconds, run)
 
 
 @router.post("/articles", summary="Digest an article")
@@ -61,8 +62,19 @@ async def digest(body: ArticleRequest, request: Request) -> Response:
         raise InvalidRequest("An article has either url or text: send one of them.", param="url")
     if body.text is not None:
         check_text(body.text)
-    return _reply(await answer(request, body.timeout_seconds, run))
+    return await _reply(request, body.timeout_seconds, run)
 
 
-def _reply(digest: Digest) -> Response:
-    return json_reply(asdict(digest))
+async def _reply(
+    request: Request, timeout_seconds: float | None, run: Callable[[Articles, float], Awaitable[Digest]]
+) -> Response:
+    digest = await answer(request, timeout_seconds, run)
+    facts_of(request.scope).meter.charge(digest.tokens)
+    return json_reply(
+        {
+            "success": digest.success,
+            "message": digest.message,
+            "summary": digest.summary,
+            "named_entities": digest.named_entities,
+        }
+    )

@@ -9,6 +9,7 @@ from typing import Any
 
 from app.config.backends import BackendConfig
 from app.config.embedder import looks_like_a_path
+from app.delivery.hub import pull_from_hub, whole_copy
 from app.errors import ConfigError, StageUnavailable, bounded
 from app.logs import logger
 from app.weights.sharing import Held, fingerprint, node_store, share
@@ -34,7 +35,7 @@ def load(config: BackendConfig, kind: str, stage: str) -> Loaded:
     import transformers
 
     device = _device(config, stage)
-    folder = _folder(config, stage)
+    folder = folder_of(config, stage)
 
     def from_folder() -> Any:
         found = getattr(transformers, kind).from_pretrained(folder, local_files_only=True, trust_remote_code=False)
@@ -57,20 +58,20 @@ def fault(config: BackendConfig, stage: str, reason: str, remedy: str) -> Config
     return ConfigError(f"stages.{stage}.backend.source {bounded(config.source, 300)} {reason}: {remedy}.", stage)
 
 
-def _folder(config: BackendConfig, stage: str) -> Path:
+def folder_of(config: BackendConfig, stage: str) -> Path:
+    """Return the folder of the model's files: the named one, or that of a hub id in the local cache."""
     if looks_like_a_path(config.source):
         folder = Path(config.source).expanduser()
         if not (folder / "config.json").is_file():
             raise fault(config, stage, "has no config.json", "name the folder that holds the model's files")
         return folder
-    from huggingface_hub import snapshot_download
-
-    try:
-        return Path(snapshot_download(config.source, local_files_only=config.local_files_only))
-    except Exception as error:  # of the hub's client or of the HTTP client below it
-        reason = f"cannot be had ({type(error).__name__})"
-        remedy = "check the id and the way to the hub, or name a mounted folder"
-        raise fault(config, stage, reason, remedy) from error
+    if not config.local_files_only:
+        return pull_from_hub(config.source, "main", log.info)
+    cached = whole_copy(config.source)
+    if cached is None:
+        remedy = "name a mounted folder, or set localFilesOnly to false to download it"
+        raise fault(config, stage, "is not in the local hub cache", remedy)
+    return cached
 
 
 def _device(config: BackendConfig, stage: str) -> str:

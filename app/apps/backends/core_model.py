@@ -13,13 +13,13 @@ import orjson
 
 from app.apps.backends.contract import Backend
 from app.apps.messages import Entity, Sentiment, SummaryRequest
-from app.errors import EngineFailed
+from app.config.backends import STARS
+from app.errors import ClientError, ContextLengthExceeded, EngineFailed
 from app.messages import Delta, GenerateRequest
 
 In = TypeVar("In")
 Out = TypeVar("Out")
 
-_STARS = ["1 star", "2 stars", "3 stars", "4 stars", "5 stars"]
 _ENTITIES = 20
 #: JSON around an answer, and room for an estimate that was too low.
 _SLACK_TOKENS = 64
@@ -59,7 +59,11 @@ class CoreModel(Backend[In, Out]):
         """Do nothing: the engine is an application of its own, and may start later."""
 
     async def answer(self, requests: Sequence[In]) -> list[Out]:
-        """Ask the model. Raises :class:`EngineFailed` where its answer is not what the schema says."""
+        """Ask the model.
+
+        Raises :class:`ContextLengthExceeded` for a text over its window, and :class:`EngineFailed` where it refuses our
+        question or its answer is not what the schema says.
+        """
         return list(await asyncio.gather(*map(self._ask, requests)))
 
     async def _ask(self, request: In) -> Out:
@@ -72,8 +76,14 @@ class CoreModel(Backend[In, Out]):
             sampling={"temperature": 0},
             response_format={"type": "json_schema", "json_schema": {"name": "answer", "schema": task.schema(request)}},
         )
-        async with aclosing(self._engine.run(asked)) as deltas:
-            text = "".join([delta.content async for delta in deltas])
+        try:
+            async with aclosing(self._engine.run(asked)) as deltas:
+                text = "".join([delta.content async for delta in deltas])
+        except ContextLengthExceeded:
+            told = "The text is longer than the model of this step can read: send a shorter one."
+            raise ContextLengthExceeded(told, self._stage, "text") from None
+        except ClientError as error:
+            raise EngineFailed(f"The model refuses the question of this step: {error.message}", self._stage) from None
         try:
             return task.read(request, orjson.loads(text))
         except (ValueError, KeyError, TypeError):
@@ -89,13 +99,18 @@ def _object(**properties: Any) -> dict[str, Any]:
     }
 
 
+def _share(score: Any) -> float:
+    """Return a score as 0 to 1: not every grammar holds numbers to the schema's bounds."""
+    return min(1.0, max(0.0, float(score)))
+
+
 def sentiment_task(negative_labels: Sequence[str]) -> Task[str, Sentiment]:
     """Return the task of rating a text with 1 to 5 stars."""
     negative = {label.lower() for label in negative_labels}
-    schema = _object(label={"enum": _STARS}, score={"type": "number", "minimum": 0, "maximum": 1})
+    schema = _object(label={"enum": list(STARS)}, score={"type": "number", "minimum": 0, "maximum": 1})
 
     def read(text: str, answer: Mapping[str, Any]) -> Sentiment:
-        label, score = str(answer["label"]), float(answer["score"])
+        label, score = str(answer["label"]), _share(answer["score"])
         return Sentiment(label, score, score if label.lower() in negative else 0.0)
 
     return Task(
@@ -140,7 +155,7 @@ def entities_task() -> Task[str, tuple[Entity, ...]]:
     schema = _object(entities={"type": "array", "items": entity, "maxItems": _ENTITIES})
 
     def read(text: str, answer: Mapping[str, Any]) -> tuple[Entity, ...]:
-        found = (Entity(str(each["text"]), str(each["label"]), float(each["score"])) for each in answer["entities"])
+        found = (Entity(str(each["text"]), str(each["label"]), _share(each["score"])) for each in answer["entities"])
         return tuple(each for each in found if each.text in text)
 
     return Task(

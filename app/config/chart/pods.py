@@ -302,7 +302,7 @@ class PreloadValues(Config):
     enabled: bool = False
     """Whether it runs."""
     models: list[HubId] = Field(default_factory=list)
-    """Hugging Face ids to fetch beside those that `models` and the embedder name."""
+    """Hugging Face ids to fetch beside those that `models`, the embedder and enabled applications name."""
     resources: Resources = Resources(requests={"cpu": "1", "memory": "2Gi"}, limits={"memory": "4Gi"})
     """Requests and limits of the Job."""
 

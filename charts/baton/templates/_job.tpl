@@ -75,12 +75,16 @@ volumes:
 {{- $root := index . 0 -}}{{- $values := index . 1 -}}{{- $cache := $values.modelCache -}}
 {{- $wanted := list $values.pipeline.embedder.source -}}
 {{- range $name, $model := $values.models -}}
-{{- $source := $model.engine.model_loading_config.model_source -}}
-{{- $wanted = concat $wanted (list $model.tokenizer (kindIs "string" $source | ternary $source "")) -}}
+{{- $revision := ($model.engine.engine_kwargs | default dict).revision -}}
+{{- $source := include "baton.hubSource" $model -}}
+{{- $wanted = concat $wanted (list $model.tokenizer (empty $revision | ternary $source (printf "%s@%v" $source $revision))) -}}
+{{- end -}}
+{{- range $values.applications -}}
+{{- if .enabled -}}{{- $wanted = concat $wanted (include "baton.hubSteps" (list . true) | fromJsonArray) -}}{{- end -}}
 {{- end -}}
 {{- $ids := list -}}
 {{- range $wanted -}}
-{{- if regexMatch "^[A-Za-z0-9][-._A-Za-z0-9]*/[-._A-Za-z0-9]+$" . -}}{{- $ids = append $ids . -}}{{- end -}}
+{{- if regexMatch "^[A-Za-z0-9][-._A-Za-z0-9]*/[-._A-Za-z0-9]+(@.+)?$" . -}}{{- $ids = append $ids . -}}{{- end -}}
 {{- end -}}
 {{- $command := concat (list "python" "-m" "app.ops.models" "pull" "--verify") (concat $cache.preload.models $ids | uniq | sortAlpha) -}}
 {{ include "baton.commandPod" (list $root $values "OnFailure" "") }}

@@ -8,6 +8,11 @@
 {{- if and (ne $policy "default") (not (hasKey $values.settings.guardrail.policies $policy)) }}
 - {{ $place }}.settings.policy names {{ $policy }}, which settings.guardrail.policies does not hold: add it or name another.
 {{- end -}}
+{{- with $application.settings.summary -}}
+{{- if gt (int .minTokens) (int .maxTokens) }}
+- {{ $place }}.settings.summary.minTokens is {{ int .minTokens }}, more than maxTokens ({{ int .maxTokens }}): lower it.
+{{- end -}}
+{{- end -}}
 {{- if hasKey $values.settings.profiles $name }}
 - {{ $place }} is served at /{{ $name }}, which hides the profile of that name: rename the profile.
 {{- end -}}
@@ -20,6 +25,16 @@
 {{- end -}}
 {{- end -}}
 {{- $backend := $shape.backend | default dict -}}
+{{- if and (eq ($backend.kind | default "") "model") (hasKey $backend "negativeLabels") -}}
+{{- $negative := list -}}
+{{- range $backend.negativeLabels -}}{{- $negative = append $negative (lower .) -}}{{- end -}}
+{{- $stars := list "1 star" "2 stars" "3 stars" "4 stars" "5 stars" -}}
+{{- $other := $negative -}}
+{{- range $stars -}}{{- $other = without $other . -}}{{- end -}}
+{{- if eq (len $other) (len $negative) }}
+- {{ $own }}.backend.negativeLabels names none of the labels that a model gives: name some of {{ join ", " $stars }}.
+{{- end -}}
+{{- end -}}
 {{- $asked := $backend.application | default (printf "model-%s" $backend.source) -}}
 {{- if and (eq ($backend.kind | default "") "model") (not (hasKey $values.models (trimPrefix "model-" $asked))) }}
 - {{ $own }}.backend asks the application {{ $asked }}, which no model has: name one of {{ keys $values.models | sortAlpha | join ", " }} in source.

@@ -120,18 +120,24 @@ tenth of a second, and ten templates want them.
 {{- if and (kindIs "string" $source) (not (regexMatch "^(/|s3://|gs://|abfss?://)" $source)) -}}{{- $source -}}{{- end -}}
 {{- end -}}
 
+{{/* (list application cached): what its steps load from the hub, as a JSON list; `cached`: what may come from the cache alone as well. */}}
+{{- define "baton.hubSteps" -}}
+{{- $cached := index . 1 -}}{{- $found := list -}}
+{{- range (index . 0).stages -}}
+{{- $backend := .backend | default dict -}}
+{{- $source := .tokenizer | default (has $backend.kind (list "transformers" "extractive") | ternary $backend.source "") -}}
+{{- $local := or .localFilesOnly $backend.localFilesOnly -}}
+{{- if not (or (hasPrefix "/" $source) (and $local (not $cached))) -}}{{- $found = append $found $source -}}{{- end -}}
+{{- end -}}
+{{- toJson $found -}}
+{{- end -}}
+
 {{/* Everything that comes from the hub, as a JSON list. Takes the complete values. */}}
 {{- define "baton.hubModels" -}}
 {{- $found := .modelCache.preload.enabled | ternary .modelCache.preload.models list -}}
 {{- range .models -}}{{- $found = append $found (include "baton.hubSource" .) -}}{{- end -}}
 {{- range .applications -}}
-{{- if .enabled -}}
-{{- range .stages -}}
-{{- $source := .tokenizer | default (eq (.backend | default dict).kind "transformers" | ternary (.backend | default dict).source "") -}}
-{{- $local := or .localFilesOnly (.backend | default dict).localFilesOnly (hasPrefix "/" $source) -}}
-{{- if not $local -}}{{- $found = append $found $source -}}{{- end -}}
-{{- end -}}
-{{- end -}}
+{{- if .enabled -}}{{- $found = concat $found (include "baton.hubSteps" (list . false) | fromJsonArray) -}}{{- end -}}
 {{- end -}}
 {{- $embedder := .pipeline.embedder -}}
 {{- if not (or (ne $embedder.kind "huggingface") $embedder.localFilesOnly (hasPrefix "/" $embedder.source)) -}}

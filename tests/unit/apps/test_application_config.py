@@ -103,6 +103,10 @@ def test_options_that_say_replicas_win():
         ({"stages": {"summary": {"backend": {"kind": "spacy"}}}}, "stages.summary.backend.kind"),
         ({"stages": {"summary": {"backend": {"source": " "}}}}, "set source, which kind transformers needs"),
         ({"stages": {"summary": {"backend": {"kind": "model", "source": "other"}}}}, "application 'model-other'"),
+        (
+            {"stages": {"sentiment": {"backend": {"kind": "model", "source": "smollm2", "negativeLabels": ["bad"]}}}},
+            "negativeLabels names none of the labels that a model gives: 1 star, 2 stars",
+        ),
         ({"stages": {"sentiment": {"options": {"max_queued_requests": 1}}}}, "use the key of the deployment itself"),
         ({"stages": {"sentiment": {"maxBatchSize": 0}}}, "maxBatchSize"),
         ({"settings": {"summary": {"minTokens": 200}}}, "minTokens must not be larger than maxTokens"),

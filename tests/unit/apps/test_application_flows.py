@@ -14,6 +14,7 @@ from app.config.applications import AnalyzeSettings, ArticlesSettings
 from app.errors import DeadlineExceeded, GuardrailBlocked, StageUnavailable
 from app.messages import Finding, Verdict
 from app.metrics import MemoryMetrics
+from app.routing.rules import estimated_tokens
 
 LONG = "Word after word makes a text that is long enough to be made short. " * 5
 GOOD, BAD = Sentiment("4 stars", 0.9, 0.0), Sentiment("1 star", 0.8, 0.95)
@@ -96,6 +97,12 @@ async def test_a_short_text_is_its_own_summary():
     assert summary.asked == []
 
 
+async def test_a_long_text_of_which_little_is_read_is_not_its_own_summary():
+    service, prepared, _ = analyze(max_input_tokens=8)
+    prepared.answer = Prepared("Word after word makes a text", "en", 8)
+    assert (await service.run(LONG, soon())).summary == "Short."
+
+
 async def test_the_number_of_words_that_is_short_is_a_setting():
     service, _, summary = analyze(min_summary_words=1000)
     assert (await service.run(LONG, soon())).summary == LONG
@@ -142,7 +149,7 @@ async def test_a_step_that_fails_is_the_analysis_failing():
 
 async def test_a_digest_has_summary_and_the_surest_names():
     service, steps = articles()
-    assert await service.of_text(LONG, soon()) == Digest(True, "", "Short.", ("Ada", "Paris"))
+    assert await service.of_text(LONG, soon()) == Digest(True, "", "Short.", ("Ada", "Paris"), estimated_tokens([LONG]))
     assert steps.sentiment.asked == [LONG]
 
 
@@ -150,6 +157,7 @@ async def test_a_negative_article_reaches_neither_summary_nor_entities():
     service, steps = articles(BAD)
     digest = await service.of_text(LONG, soon())
     assert (digest.success, digest.summary, digest.named_entities) == (False, "", ())
+    assert digest.tokens > 0
     assert "negative (1 star, negative share 0.95)" in digest.message
     assert steps.summary.asked == []
     assert steps.entities.asked == []
@@ -168,12 +176,42 @@ async def test_a_search_without_a_hit_says_so():
     assert steps.sentiment.asked == []
 
 
+async def test_what_a_model_writes_is_judged_before_it_is_told():
+    judge = Judge("redact")
+    service, _, summary = analyze(judge)
+    summary.answer = "Of a bomb."
+    assert (await service.run(LONG, soon())).summary == "Of a [redacted]."
+    service, steps = articles(judge=judge)
+    steps.summary.answer = "Of a bomb."
+    assert (await service.of_text(LONG, soon())).summary == "Of a [redacted]."
+    assert [asked.direction for asked in judge.asked] == ["input", "output"] * 2
+
+
+async def test_a_summary_that_the_guardrail_blocks_is_refused():
+    class OutputJudge(Judge):
+        async def call(self, request, deadline):
+            self.action = "block" if request.direction == "output" else "allow"
+            return await super().call(request, deadline)
+
+    service, _ = articles(judge=OutputJudge())
+    with pytest.raises(GuardrailBlocked, match="The summary was blocked") as raised:
+        await service.of_text(LONG, soon())
+    assert raised.value.param is None
+
+
+async def test_a_text_that_comes_back_unchanged_was_judged_once():
+    judge = Judge()
+    service, _, _ = analyze(judge, min_summary_words=1000)
+    await service.run(LONG, soon())
+    assert [asked.direction for asked in judge.asked] == ["input"]
+
+
 async def test_fetched_texts_are_judged_as_passages_and_cut():
     judge = Judge()
     service, steps = articles(judge=judge, max_chars=100)
     assert (await service.of_search("ada", soon())).success
     assert (await service.of_url("page", soon())).success
-    assert [asked.direction for asked in judge.asked] == ["passage", "passage"]
+    assert [asked.direction for asked in judge.asked] == ["passage", "output"] * 2
     assert steps.sentiment.asked == [LONG[:100]] * 2
 
 

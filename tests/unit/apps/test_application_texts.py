@@ -6,7 +6,7 @@ from app.apps.backends.core_model import CoreModel, entities_task, sentiment_tas
 from app.apps.backends.vader import in_stars
 from app.apps.messages import Entity, Sentiment, SummaryRequest
 from app.apps.wording import first_words, has_words, normalised
-from app.errors import EngineFailed
+from app.errors import ContextLengthExceeded, EngineFailed, ModelNotFound, SchemaRejected
 from app.messages import Delta, Usage
 
 
@@ -71,6 +71,36 @@ async def test_the_core_model_rates_with_a_schema():
     assert "Bad tea." in request.messages[0]["content"]
     assert request.model == "tiny"
     assert request.response_format["json_schema"]["schema"]["required"] == ["label", "score"]
+
+
+async def test_scores_are_held_to_their_bounds():
+    assert (await asked('{"label": "4 stars", "score": 95}', sentiment_task(["1 star"]), "Tea."))[0].score == 1
+    text = '{"entities": [{"text": "Ada", "label": "PERSON", "score": -2}]}'
+    assert (await asked(text, entities_task(), "Ada."))[0] == (Entity("Ada", "PERSON", 0.0),)
+
+
+@pytest.mark.parametrize(
+    ("refusal", "raised", "words"),
+    [
+        (
+            ContextLengthExceeded("Shorten the messages.", "generator", "messages"),
+            ContextLengthExceeded,
+            "send a shorter",
+        ),
+        (SchemaRejected("No grammar.", "generator", "response_format"), EngineFailed, "refuses .*No grammar"),
+        (ModelNotFound("No tiny.", "generator", "model"), EngineFailed, "refuses .*No tiny"),
+    ],
+)
+async def test_callers_are_not_told_of_a_question_that_they_did_not_ask(refusal, raised, words):
+    class Refuses:
+        async def run(self, request):
+            raise refusal
+            yield
+
+    with pytest.raises(raised, match=words) as found:
+        await CoreModel(Refuses(), "tiny", sentiment_task(["1 star"]), "sentiment").answer(["Tea."])
+    assert found.value.stage == "sentiment"
+    assert found.value.param in ("text", None)
 
 
 async def test_the_core_model_summarises_within_bounds():

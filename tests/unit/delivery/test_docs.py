@@ -1,4 +1,4 @@
-"""The commands of docs/models.md do what it says, from a hub and a web server of our own."""
+"""The commands of docs/models.md and of the README do what is said, from a hub and a web server of our own."""
 
 import os
 import re
@@ -13,6 +13,9 @@ from app.testing.hub import FakeHub
 ROOT = Path(__file__).parents[3]
 CACHED, OFFLINE, FOLDERS = re.findall(
     r"^```sh\n(.*?)^```", (ROOT / "docs" / "models.md").read_text("utf-8"), re.M | re.S
+)
+(SHORT,) = re.findall(
+    r"^```shell\n(\S+ -m app\.ops\.models .*?)^```", (ROOT / "README.md").read_text("utf-8"), re.M | re.S
 )
 MODEL = "BAAI/bge-m3"
 
@@ -47,6 +50,9 @@ def test_a_model_is_pulled_verified_listed_and_found_offline_with_nobody_asked(t
         lines = told.splitlines()
         assert f"{MODEL}: 2 files are as they came" in lines
         assert re.fullmatch(rf"{MODEL} +2\.0 MB  {hub.commit(MODEL)[:12]}  whole", lines[-1])
+        code, told, errors = run(SHORT, environment)
+        assert (code, errors) == (0, "")
+        assert told.splitlines()[-2:] == lines[-2:]
         asked = len(hub.requests)
         code, told, errors = run(OFFLINE, environment)
         assert (code, errors, len(hub.requests)) == (0, "", asked)

@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+from contextlib import contextmanager
 from functools import partial
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from threading import Thread
@@ -92,24 +93,39 @@ def test_what_was_begun_of_another_version_is_begun_anew(web, tmp_path):
     assert content_of(delivery.pull_from_url(url_of(web), tmp_path / "out", quiet)) == FILES
 
 
-def test_a_server_that_knows_no_ranges_sends_the_file_again(source, tmp_path):
-    delivery.pull_from_path(source, None, quiet)
+@contextmanager
+def plain_server(folder):
+    """Serve a folder as Python does, and yield its URL."""
 
     class Quiet(SimpleHTTPRequestHandler):
         def log_message(self, *arguments):
             pass
 
-    server = ThreadingHTTPServer(("127.0.0.1", 0), partial(Quiet, directory=str(source)))
+    server = ThreadingHTTPServer(("127.0.0.1", 0), partial(Quiet, directory=str(folder)))
     Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05}, daemon=True).start()
     try:
-        begun = tmp_path / "out" / "deep" / "model.safetensors.partial"
-        begun.parent.mkdir(parents=True)
-        begun.write_bytes(WEIGHTS[:1000])
-        url = f"http://127.0.0.1:{server.server_port}"
-        assert content_of(delivery.pull_from_url(url, tmp_path / "out", quiet)) == FILES
+        yield f"http://127.0.0.1:{server.server_port}"
     finally:
         server.shutdown()
         server.server_close()
+
+
+def test_a_server_that_knows_no_ranges_sends_the_file_again(source, tmp_path):
+    delivery.pull_from_path(source, None, quiet)
+    begun = tmp_path / "out" / "deep" / "model.safetensors.partial"
+    begun.parent.mkdir(parents=True)
+    begun.write_bytes(WEIGHTS[:1000])
+    with plain_server(source) as url:
+        assert content_of(delivery.pull_from_url(url, tmp_path / "out", quiet)) == FILES
+
+
+def test_names_that_mean_something_else_in_a_url(source, tmp_path):
+    odd = "part #1?/50 % of it ü.json"
+    (source / odd).parent.mkdir()
+    (source / odd).write_text("{}")
+    delivery.pull_from_path(source, None, quiet)
+    with plain_server(source) as url:
+        assert (delivery.pull_from_url(url, tmp_path / "out", quiet) / odd).read_text() == "{}"
 
 
 def test_a_damaged_file_never_gets_into_its_place(web, tmp_path):
@@ -129,13 +145,20 @@ def test_a_server_that_sends_nothing_is_given_up_and_what_came_is_kept(web, tmp_
 
 
 def test_servers_that_have_no_model(tmp_path, web):
-    with pytest.raises(ConfigError, match="does not answer"):
-        delivery.pull_from_url("http://127.0.0.1:9/x", tmp_path / "out", quiet)
+    for url in ("http://127.0.0.1:9/x", "http://[::1/x"):
+        with pytest.raises(ConfigError, match="does not answer"):
+            delivery.pull_from_url(url, tmp_path / "out", quiet)
     with pytest.raises(ConfigError, match=r"answered 404 to baton-manifest\.json"):
         delivery.pull_from_url(f"{web.url}/w/y/resolve/main", tmp_path / "out", quiet)
-    web.models["w/x"][MANIFEST] = b'{"source": "", "revision": "", "files": {"../../x": {"sha256": "", "bytes": 1}}}'
-    with pytest.raises(ConfigError, match="names a file outside of its folder"):
-        delivery.pull_from_url(url_of(web), tmp_path / "out", quiet)
+    for name, size, words in (
+        ("../../x", 1, "names a file outside of its folder"),
+        ("a\0b", 1, "names a file outside of its folder"),
+        ("a", -1, "tells no size of 'a'"),
+    ):
+        listed = {"source": "", "revision": "", "files": {name: {"sha256": "", "bytes": size}}}
+        web.models["w/x"][MANIFEST] = json.dumps(listed).encode()
+        with pytest.raises(ConfigError, match=words):
+            delivery.pull_from_url(url_of(web), tmp_path / "out", quiet)
     web.models["w/x"][MANIFEST] = b"<html>"
     with pytest.raises(ConfigError, match="is not a manifest"):
         delivery.pull_from_url(url_of(web), tmp_path / "out", quiet)
@@ -168,6 +191,11 @@ def test_the_command_line_from_pull_to_verify(source, tmp_path, capsys):
     models.main(["list", str(out)])
     assert "files are missing: pull again" in capsys.readouterr().out
     assert models.main(["pull", str(source), "--out", str(out), "--verify"]) == 0
+    (source / MANIFEST).write_text("{}")
+    assert models.main(["list", str(tmp_path)]) == 0
+    told = capsys.readouterr().out
+    assert "is not a manifest of model files" in told
+    assert f"{out} " in told
 
 
 @pytest.mark.parametrize(
@@ -178,6 +206,7 @@ def test_the_command_line_from_pull_to_verify(source, tmp_path, capsys):
         (["pull", "a/b", "c/d", "--out", "{tmp}/x"], "one model"),
         (["pull", "/no/such/folder"], "there is no such folder"),
         (["pull", "{tmp}/empty"], "holds no files"),
+        (["pull", "{tmp}/dangling"], "dangling/a.json cannot be read (No such file or directory)"),
         (["verify", "{tmp}/empty"], "has no baton-manifest.json: pull the model"),
         (["verify", "a/b"], "does not lie whole in the hub's cache"),
     ],
@@ -185,6 +214,8 @@ def test_the_command_line_from_pull_to_verify(source, tmp_path, capsys):
 def test_commands_that_cannot_be_done(arguments, words, tmp_path, capsys, monkeypatch):
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path / "hub"))
     (tmp_path / "empty").mkdir()
+    (tmp_path / "dangling").mkdir()
+    (tmp_path / "dangling" / "a.json").symlink_to(tmp_path / "nothing")
     assert models.main([argument.format(tmp=tmp_path) for argument in arguments]) == 1
     assert words in capsys.readouterr().err
 

@@ -4,11 +4,17 @@ import shutil
 from collections import namedtuple
 
 import pytest
-from huggingface_hub import constants
+from huggingface_hub import constants, snapshot_download
 
+from app.apps.backends.checkpoint import folder_of as backend_folder
+from app.config.backends import SentimentBackend, SummaryBackend
+from app.config.embedder import EmbedderConfig
 from app.delivery.hub import pull_from_hub
 from app.delivery.manifest import MANIFEST, Manifest, read_manifest, verify
+from app.delivery.pull import find
+from app.embedders.checkpoint import folder_of
 from app.errors import ConfigError
+from app.prompting.tokenizer import FILES as FILES_OF_TOKENIZERS
 from app.testing.hub import FakeHub
 
 WEIGHTS = bytes(range(256)) * 20_000
@@ -17,6 +23,8 @@ FILES = {
     "model.safetensors": WEIGHTS,
     "deep/tokenizer.json": b"[]" * 900,
     "model.bin": b"x" * 5000,
+    "README.md": b"An otter.",
+    "tokenizer.model.v3": b"pieces",
 }
 MODEL = "otter/otter-small"
 
@@ -43,12 +51,12 @@ def test_a_model_comes_with_its_checksums_and_without_what_no_engine_reads(hub):
     assert (folder / "model.safetensors").read_bytes() == WEIGHTS
     assert not (folder / "model.bin").exists()
     manifest = read_manifest(folder)
-    assert set(manifest.files) == {"config.json", "deep/tokenizer.json", "model.safetensors"}
+    assert set(manifest.files) == {"config.json", "deep/tokenizer.json", "model.safetensors", "tokenizer.model.v3"}
     assert (manifest.source, manifest.revision) == (MODEL, hub.commit(MODEL))
     assert verify(folder) == []
     assert lines == [
-        f"{MODEL}: 3 files at revision {hub.commit(MODEL)[:12]}, 5.1 MB to fetch",
-        f"{MODEL}: all 3 files are there and have the hub's checksums",
+        f"{MODEL}: 4 files at revision {hub.commit(MODEL)[:12]}, 5.1 MB to fetch",
+        f"{MODEL}: all 4 files are there and have the hub's checksums",
     ]
 
 
@@ -151,6 +159,46 @@ def test_a_hub_that_does_not_answer_is_told_unless_the_cache_has_all(hub, monkey
     (folder / "config.json").unlink()
     with pytest.raises(ConfigError, match=r"the hub http://127\.0\.0\.1:9 does not answer \(ConnectError\)"):
         pull()
+
+
+def test_a_hub_that_is_too_busy_keeps_nobody_from_a_whole_copy(hub):
+    folder, _ = pull()
+    hub.busy = True
+    assert pull()[0] == folder
+    with pytest.raises(ConfigError, match=r"answered 429: try again later"):
+        pull(model="otter/none")
+
+
+def test_what_was_pulled_is_all_that_the_embedder_the_backends_and_the_tokenizer_need(hub, monkeypatch):
+    pulled, _ = pull()
+    for offline in (True, False):
+        monkeypatch.setattr(constants, "HF_HUB_OFFLINE", offline)
+        assert folder_of(EmbedderConfig(source=MODEL, local_files_only=not offline)) == pulled
+        assert backend_folder(SentimentBackend(source=MODEL, local_files_only=not offline), "sentiment") == pulled
+    assert snapshot_download(MODEL, allow_patterns=list(FILES_OF_TOKENIZERS), local_files_only=True) == str(pulled)
+    assert {path.name for path in pulled.iterdir()}.isdisjoint({"README.md", "model.bin"})
+
+
+def test_verify_names_a_file_that_was_cut_off(hub):
+    pulled, _ = pull()
+    (pulled / "model.safetensors").resolve().write_bytes(b"short")
+    assert find(MODEL) == pulled
+    assert verify(pulled) == [f"model.safetensors has 5 bytes in place of {len(WEIGHTS)}"]
+    with pytest.raises(ConfigError, match="is not in the local hub cache"):
+        folder_of(EmbedderConfig(source=MODEL, local_files_only=True))
+
+
+def test_what_is_not_in_the_cache_is_told_by_its_setting(hub):
+    with pytest.raises(ConfigError, match=r"'otter/none' is not in the local hub cache: set embedder\.source"):
+        folder_of(EmbedderConfig(source="otter/none", local_files_only=True))
+    with pytest.raises(
+        ConfigError, match=r"stages\.summary\.backend\.source 'otter/none' is not in the local hub cache"
+    ):
+        backend_folder(SummaryBackend(source="otter/none", local_files_only=True), "summary")
+    for name in ("otter/none", "otter/no--ne"):
+        with pytest.raises(ConfigError, match="does not lie whole in the hub's cache: pull it"):
+            find(name)
+    assert hub.requests == []
 
 
 def test_offline_the_cache_is_enough_and_nobody_is_asked(hub, monkeypatch):
