@@ -8,6 +8,7 @@ order is that of their making. After its making only who holds a batch's lock wr
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 import secrets
@@ -43,10 +44,16 @@ def key_of(owner: str) -> str | None:
 
 
 def write_json(path: Path, value: Mapping[str, Any]) -> None:
-    """Put a file in place as a whole."""
+    """Put a file in place as a whole, on the disk before it stands in the old one's stead."""
     fresh = path.with_name(f".{path.name}.{uuid.uuid4().hex[:8]}")
-    fresh.write_bytes(orjson.dumps(value))
-    fresh.replace(path)
+    try:
+        with fresh.open("wb") as sink:
+            sink.write(orjson.dumps(value))
+            sink.flush()
+            os.fsync(sink.fileno())
+        fresh.replace(path)
+    finally:
+        fresh.unlink(missing_ok=True)
 
 
 def read_json(path: Path) -> dict[str, Any] | None:
@@ -127,7 +134,8 @@ class Files:
 
     def delete(self, file_id: str) -> None:
         """Remove a file. Raises NotFound."""
-        shutil.rmtree(self.content(file_id).parent)
+        with contextlib.suppress(FileNotFoundError):  # somebody else deletes it as well
+            shutil.rmtree(self.content(file_id).parent)
 
     def list_all(self) -> list[dict[str, Any]]:
         """Return all files, the newest first."""
@@ -189,8 +197,12 @@ class Batches:
         return self.get(batch_id)
 
     def list_all(self) -> list[dict[str, Any]]:
-        """Return all batches, the newest first."""
-        return [self.get(name) for name in sorted(_names(self._folder, _BATCH_ID), reverse=True)]
+        """Return all batches, the newest first; none that is only just being made."""
+        found = []
+        for name in sorted(_names(self._folder, _BATCH_ID), reverse=True):
+            with contextlib.suppress(NotFound):
+                found.append(self.get(name))
+        return found
 
     def uses(self, file_id: str) -> bool:
         """Tell whether a batch that is not over reads a file."""

@@ -14,6 +14,7 @@ import pytest
 from gateway_site import SETTINGS
 
 from app.api.application import build_api
+from app.batch.ledger import Ledger
 from app.batch.store import Batches, owner_of, read_json, write_json
 from app.batch.worker import BatchWorker
 from app.config.gateway import GatewayConfig
@@ -187,6 +188,32 @@ async def test_a_gateway_that_stops_hands_its_batch_on_and_no_row_is_asked_twice
         assert [row["custom_id"] for row in answers] == [f"q{number}" for number in range(20)]
     # The one row that was at work when the first gateway stopped is asked again.
     assert len(first.pipeline.jobs) + len(second.pipeline.jobs) == 21
+
+
+async def test_a_batch_that_cannot_be_read_stops_no_other(tmp_path: Any) -> None:
+    gateway = Gateway(tmp_path)
+    batches = Batches(gateway.config.batches, owner_of(None))
+    broken, whole = [await made(gateway.client(), lines(2)) for _ in range(2)]
+    path = batches.folder(broken.id) / "progress"
+    path.write_text("no folder")
+    (batches.folder(whole.id).parent / f"batch_{32 * '0'}").mkdir()  # one that is only just being made
+    async with working(tmp_path, running=1) as running:
+        assert (await until(running.client(), whole.id, "completed")).request_counts.completed == 2
+        assert {found.id async for found in running.client().batches.list()} == {broken.id, whole.id}
+
+
+async def test_a_batch_whose_storage_fails_frees_its_place(tmp_path: Any, monkeypatch: Any) -> None:
+    def fail(ledger: Ledger, *_: Any) -> None:
+        raise OSError("no space")
+
+    async with working(tmp_path, running=1) as gateway:
+        with monkeypatch.context() as patch:
+            patch.setattr(Ledger, "add", fail)
+            patch.setattr(Ledger, "close", fail)
+            await made(gateway.client(), lines(2))
+            await eventually(lambda: bool(gateway.worker._resting))
+        batch = await made(gateway.client(), lines(2))
+        await until(gateway.client(), batch.id, "completed")
 
 
 async def test_two_gateways_share_the_batches_and_never_one_batch(tmp_path: Any) -> None:
