@@ -204,7 +204,10 @@ async def test_a_batch_that_cannot_be_read_stops_no_other(tmp_path: Any) -> None
 
 async def test_a_batch_whose_storage_fails_frees_its_place(tmp_path: Any, monkeypatch: Any) -> None:
     def fail(ledger: Ledger, *_: Any) -> None:
+        really_close(ledger)
         raise OSError("no space")
+
+    really_close = Ledger.close
 
     async with working(tmp_path, running=1) as gateway:
         with monkeypatch.context() as patch:
