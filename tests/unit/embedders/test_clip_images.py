@@ -1,4 +1,4 @@
-"""An image that is sound to look at and damaged behind its header is the caller's to mend, whatever Pillow says of it."""
+"""A damaged image behind a sound header is the caller's to mend, whatever Pillow says of it."""
 
 import io
 import struct
