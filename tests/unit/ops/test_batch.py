@@ -34,6 +34,9 @@ def test_the_date_stands_for_today(bad_rows, tmp_path):
     bad_rows.rename(tmp_path / f"{today}.jsonl")
     assert batch.main([str(tmp_path / "{date}.jsonl"), str(tmp_path / "{date}-answers.parquet")]) == 1
     assert (tmp_path / f"{today}-answers.parquet").exists()
+    told = ["--progress", str(tmp_path / "{date}-done")]
+    assert batch.main([str(tmp_path / "{date}.jsonl"), str(tmp_path / "out.jsonl"), *told]) == 1
+    assert (tmp_path / f"{today}-done" / "done.jsonl").exists()
 
 
 @pytest.mark.parametrize(
@@ -43,6 +46,7 @@ def test_the_date_stands_for_today(bad_rows, tmp_path):
         (["none.jsonl", "OUT"], "does not exist"),
         (["IN", "out.csv"], "ends with .jsonl or .parquet"),
         (["IN", "s3://bucket/out.jsonl"], "name a folder with --progress"),
+        (["s3:///in.jsonl", "OUT"], "names no object: Missing bucket"),
         (["IN", "OUT", "--config", "x.yaml"], "give both or none"),
         (["IN", "OUT", "--engine", "own"], "give both or none"),
     ],
