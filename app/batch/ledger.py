@@ -84,9 +84,12 @@ class Ledger:
             raise Busy(f"Another process works on {self._folder}: wait for it, or stop it.", "batch") from None
 
     def close(self) -> None:
-        """Leave everything on disk and give the lock back, which goes whatever the disk says. Raises OSError."""
+        """Leave everything on disk and give the lock back, which goes whatever the disk says; once more does nothing.
+
+        Raises OSError.
+        """
         try:
-            if self._log is not None:
+            if self._log is not None and not self._log.closed:
                 with self._log:
                     self.sync()
         finally:

@@ -84,24 +84,31 @@ class BatchWorker:
             if name in self._at_work or time.monotonic() < self._resting.get(name, 0):
                 continue
             try:
-                self._begin(Course(config, owner, name, self._meter), app)
+                course = await self._locked(Course(config, owner, name, self._meter))
             except Busy:
                 continue
             except (BatonError, OSError, ValueError) as error:  # of this batch: the others go on
                 self._rest(name, f"cannot be taken up: {type(error).__name__}")
+                continue
+            self._resting.pop(name, None)
+            self._at_work[name] = task = asyncio.create_task(self._work(course, app))
+            # Not by the task itself: one that is cancelled before it begins runs no `finally`.
+            task.add_done_callback(partial(self._over, course))
 
-    def _begin(self, course: Course, app: ASGIApp) -> None:
-        """Set to work on a batch. Raises Busy where another gateway does."""
-        course.ledger.lock()
-        self._resting.pop(course.name, None)
-        self._at_work[course.name] = task = asyncio.create_task(self._work(course, app))
-        # Not by the task itself: one that is cancelled before it begins runs no `finally`.
-        task.add_done_callback(partial(self._over, course))
+    async def _locked(self, course: Course) -> Course:
+        """Return the course, its ledger locked. Raises Busy where another gateway has it."""
+        locking = asyncio.create_task(asyncio.to_thread(course.ledger.lock))
+        try:
+            await asyncio.shield(locking)
+        except asyncio.CancelledError:
+            await asyncio.gather(locking, return_exceptions=True)
+            course.ledger.close()
+            raise
+        return course
 
     def _over(self, course: Course, task: asyncio.Task[None]) -> None:
         del self._at_work[course.name]
-        with contextlib.suppress(OSError):  # what is not on the disk is asked again
-            course.ledger.close()
+        _close(course)
 
     def _rest(self, name: str, why: str) -> None:
         _log.warning("gateway: batch %s %s; it is tried again in %g s", name, why, _REST_SECONDS)
@@ -119,6 +126,8 @@ class BatchWorker:
         except Exception as error:  # never to be lost with the task that nobody waits for
             place = "".join(traceback.format_tb(error.__traceback__))
             self._rest(course.name, f"stopped with {type(error).__name__}\n{place}")
+        finally:
+            await asyncio.to_thread(_close, course)
 
     def _granted(self, app: ASGIApp, owner: str) -> ASGIApp:
         """Return the application as the owner's key reaches it, for as long as that key is in force."""
@@ -132,3 +141,8 @@ class BatchWorker:
             await app({**scope, GRANT: grant}, receive, send)
 
         return granted
+
+
+def _close(course: Course) -> None:
+    with contextlib.suppress(OSError):  # what is not on the disk is asked again
+        course.ledger.close()

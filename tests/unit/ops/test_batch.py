@@ -59,6 +59,13 @@ def test_wrong_usage_is_told_and_ends_with_2(bad_rows, tmp_path, capsys, argumen
     assert "Traceback" not in said
 
 
+@pytest.mark.parametrize("url", ["127.0.0.1:8000", "localhost:8000", "http://", "ftp://a"])
+def test_what_is_no_address_is_told_at_once(url, tmp_path, capsys):
+    (tmp_path / "in.jsonl").write_text('{"prompt": "hi"}\n')
+    assert batch.main([str(tmp_path / "in.jsonl"), str(tmp_path / "out.jsonl"), "--url", url]) == 2
+    assert "is no address: write it as http://HOST:PORT" in capsys.readouterr().err
+
+
 def test_a_gateway_that_is_away_ends_the_run_with_3_and_the_way_on(tmp_path, capsys):
     (tmp_path / "in.jsonl").write_text('{"prompt": "hi"}\n')
     arguments = [str(tmp_path / "in.jsonl"), str(tmp_path / "out.jsonl"), "--url", "http://127.0.0.1:1"]
