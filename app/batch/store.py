@@ -21,6 +21,7 @@ from typing import Any, BinaryIO
 
 import orjson
 
+from app.batch.ledger import Busy, Ledger
 from app.config.batches import BatchesConfig
 from app.errors import Conflict, InvalidRequest, NotFound, bounded
 
@@ -192,9 +193,29 @@ class Batches:
         state = self.get(batch_id)
         if state["status"] in ENDED:
             raise Conflict(f"The batch is {state['status']} already: there is nothing to cancel.", "batch")
-        if state["status"] != "cancelling":
+        if state["status"] != "cancelling" and not self._end_unbegun(self._folder / batch_id):
             write_json(self._folder / batch_id / CANCEL_MARK, {"cancelling_at": int(time.time())})
         return self.get(batch_id)
+
+    def _end_unbegun(self, folder: Path) -> bool:
+        """Cancel a batch that nobody has begun with, which may wait for hours; tells whether it was one."""
+        ledger = Ledger(folder / "progress")
+        try:
+            ledger.lock()
+        except Busy:
+            return False
+        try:
+            state = read_json(folder / "batch.json")
+            if state is None or state["status"] != "validating":
+                return False
+            now = int(time.time())
+            write_json(
+                folder / "batch.json", {**state, "status": "cancelled", "cancelling_at": now, "cancelled_at": now}
+            )
+            shutil.rmtree(folder / "progress", ignore_errors=True)
+            return True
+        finally:
+            ledger.close()
 
     def list_all(self) -> list[dict[str, Any]]:
         """Return all batches, the newest first; none that is only just being made."""

@@ -244,6 +244,16 @@ async def test_a_cancelled_batch_stops_and_keeps_what_was_answered(tmp_path: Any
             await client.batches.cancel(batch.id)
 
 
+async def test_a_batch_that_waits_is_cancelled_at_once(tmp_path: Any) -> None:
+    gateway = Gateway(tmp_path)
+    batch = await made(gateway.client(), lines(2))
+    assert (await gateway.client().batches.cancel(batch.id)).status == "cancelled"
+    async with working(tmp_path) as running:
+        await asyncio.sleep(0.1)
+        assert running.pipeline.jobs == []
+        assert (await running.client().batches.retrieve(batch.id)).cancelled_at
+
+
 async def test_rows_that_are_not_answered_in_time_expire(tmp_path: Any) -> None:
     gateway = Gateway(tmp_path)
     batch = await made(gateway.client(), lines(3))
