@@ -19,6 +19,8 @@ from app.errors import InvalidRequest
 
 _DATA_URI = re.compile(r"data:image/(png|jpeg|webp);base64,", re.IGNORECASE)
 _FORMATS = {"png": "PNG", "jpeg": "JPEG", "webp": "WEBP"}
+#: Times the shorter side. Models scale by that one: a line of 16 million pixels would become a thousand gigabytes.
+_LONGEST_SIDE = 64
 _TYPES = "image/png, image/jpeg or image/webp"
 
 
@@ -55,7 +57,7 @@ def _check(name: str, uri: str, limits: LimitsConfig, param: str) -> None:
 def _header_fault(data: bytes, declared: str, limits: LimitsConfig) -> str | None:
     try:
         with opened(data) as image:
-            kind, pixels = image.format, image.width * image.height
+            kind, pixels, sides = image.format, image.width * image.height, sorted(image.size)
     except OverflowError:
         return f"has far more pixels than the limit of {limits.max_image_pixels}."
     except OSError:
@@ -64,6 +66,8 @@ def _header_fault(data: bytes, declared: str, limits: LimitsConfig) -> str | Non
         return f"says image/{declared} and holds another type: write its own."
     if pixels > limits.max_image_pixels:
         return f"has {pixels} pixels, over the limit of {limits.max_image_pixels}."
+    if sides[1] > _LONGEST_SIDE * sides[0]:
+        return f"is {sides[1]} pixels long and {sides[0]} wide: send one at most {_LONGEST_SIDE} times as long as wide."
     return None
 
 

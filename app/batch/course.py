@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import shutil
 import time
 from collections.abc import Iterator
@@ -34,39 +35,40 @@ _EXPIRED = {
 }
 
 
-def progress_of(config: BatchesConfig, owner: str, name: str) -> Ledger:
-    """Return the ledger of a batch, not yet locked. Raises NotFound."""
-    return Ledger(Batches(config, owner).folder(name) / "progress")
-
-
 class Course:
-    """One batch, whose ledger this process has locked."""
+    """One batch. Its ``ledger`` is to be locked by this process before it runs. Raises NotFound."""
 
-    def __init__(self, config: BatchesConfig, owner: str, name: str, ledger: Ledger, meter: RowMeter) -> None:
+    def __init__(self, config: BatchesConfig, owner: str, name: str, meter: RowMeter) -> None:
         self.owner = owner
         self.name = name
-        self.ledger = ledger
         self._config = config
         self._meter = meter
         self._files = Files(config, owner)
         self._folder = Batches(config, owner).folder(name)
-        self._state: dict[str, Any] = read_json(self._folder / "batch.json") or {}
+        self.ledger = Ledger(self._folder / "progress")
+        self._state: dict[str, Any] = {}
         self._total = 0
         self._why = ""
 
     async def run(self, client: httpx.AsyncClient) -> None:
         """Bring the batch to its end, or as far as it goes: what is raised leaves it open for another try."""
-        if self._state["status"] in ENDED:
+        if not await asyncio.to_thread(self._is_open):
             return
-        await asyncio.to_thread(self.ledger.read)
         try:
             rows = await asyncio.to_thread(self._checked)
             why = await self._asked(rows, GatewayAsker(client, self._config.priority, self.name))
         except ClientError as error:
-            self._end("failed", errors={"object": "list", "data": [_told(error)]})
+            await asyncio.to_thread(self._end, "failed", errors={"object": "list", "data": [_told(error)]})
             return
-        self._save(status="finalizing", finalizing_at=_now())
         await asyncio.to_thread(self._write_out, rows, why)
+
+    def _is_open(self) -> bool:
+        """Read how far the batch is; tells whether anything is left to do."""
+        self._state = read_json(self._folder / "batch.json") or {}
+        if self._state.get("status", "completed") in ENDED:
+            return False
+        self.ledger.read()
+        return True
 
     def _checked(self) -> Rows:
         """Return the batch's rows. Raises NotFound and InvalidRequest where there is nothing to begin with."""
@@ -80,25 +82,30 @@ class Course:
 
     async def _asked(self, rows: Rows, asker: GatewayAsker) -> str:
         """Ask all rows that are not done; returns the state that the batch ends in. Raises Unauthenticated."""
-        stop = asyncio.Event()
-        watch = asyncio.create_task(self._watch(stop))
+        await asyncio.to_thread(self._look)
+        if self._why:
+            return self._why
+        stop, over = asyncio.Event(), asyncio.Event()
+        watch = asyncio.create_task(self._watch(stop, over))
         options = RunOptions(self._config.concurrency, _PATIENCE_SECONDS)
         try:
             await BatchRun(self.ledger, options, self._meter).run(rows, asker, stop)
         except Stopped:
             return self._why
         finally:
-            watch.cancel()
-            await asyncio.gather(watch, return_exceptions=True)
+            over.set()
+            await watch  # not cancelled: its thread would write the state of a moment ago over the next one
         return "completed"
 
-    async def _watch(self, stop: asyncio.Event) -> None:
+    async def _watch(self, stop: asyncio.Event, over: asyncio.Event) -> None:
         """Tell how far the batch is, and stop it when it is cancelled or its time is over."""
-        while True:
-            await asyncio.to_thread(self._look)
+        while not over.is_set():
+            with contextlib.suppress(OSError):  # it may be better in a second
+                await asyncio.to_thread(self._look)
             if self._why:
                 stop.set()
-            await asyncio.sleep(_SAVE_SECONDS)
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(over.wait(), _SAVE_SECONDS)
 
     def _look(self) -> None:
         if (self._folder / CANCEL_MARK).exists():
@@ -109,6 +116,7 @@ class Course:
 
     def _write_out(self, rows: Rows, why: str) -> None:
         """Write the files of answers and of errors, and the end. Done once more after a crash, it does the same."""
+        self._save(status="finalizing", finalizing_at=_now())
         left: Iterator[Record] = self._left(rows) if why == "expired" else iter(())
         outputs = {
             "output_file_id": self._written("output", self.ledger.records(lambda failed: not failed)),

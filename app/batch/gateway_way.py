@@ -11,7 +11,16 @@ import orjson
 from app.batch.ledger import Record
 from app.batch.rows import ENDPOINTS, Row
 from app.batch.run import TryAgain
-from app.errors import CollectionDamaged, DeadlineExceeded, EngineFailed, Overloaded, StageUnavailable, Unauthenticated
+from app.errors import (
+    CollectionDamaged,
+    DeadlineExceeded,
+    EngineFailed,
+    InvalidRequest,
+    Overloaded,
+    StageUnavailable,
+    Unauthenticated,
+    bounded,
+)
 
 _CONNECT_SECONDS = 5.0
 #: Longer than any deadline that a gateway grants by default: its own refusal comes first.
@@ -49,11 +58,21 @@ class GatewayAsker:
 
 
 def gateway_client(url: str, key: str, concurrency: int) -> httpx.AsyncClient:
-    """Return a client for a gateway at ``url``."""
+    """Return a client for a gateway at ``url``. Raises InvalidRequest where that is no address."""
+    if not _is_address(url):
+        raise InvalidRequest(f"{bounded(url)} is no address: write it as http://HOST:PORT.", "batch")
     limits = httpx.Limits(max_connections=concurrency, max_keepalive_connections=concurrency)
     headers = {"Authorization": f"Bearer {key}"} if key else {}
     timeout = httpx.Timeout(_SILENCE_SECONDS, connect=_CONNECT_SECONDS)
     return httpx.AsyncClient(base_url=url, headers=headers, timeout=timeout, limits=limits)
+
+
+def _is_address(url: str) -> bool:
+    try:
+        parsed = httpx.URL(url)
+    except httpx.InvalidURL:
+        return False
+    return parsed.scheme in ("http", "https") and bool(parsed.host)
 
 
 def _read(row: Row, reply: httpx.Response, request_id: str) -> Record:

@@ -84,12 +84,17 @@ class Ledger:
             raise Busy(f"Another process works on {self._folder}: wait for it, or stop it.", "batch") from None
 
     def close(self) -> None:
-        """Leave everything on disk and give the lock back."""
-        if self._log is not None:
-            self.sync()
-            self._log.close()
-        if self._lock is not None:
-            self._lock.close()
+        """Leave everything on disk and give the lock back, which goes whatever the disk says; once more does nothing.
+
+        Raises OSError.
+        """
+        try:
+            if self._log is not None and not self._log.closed:
+                with self._log:
+                    self.sync()
+        finally:
+            if self._lock is not None:
+                self._lock.close()
 
     def claim(self, facts: Mapping[str, Any]) -> None:
         """Note which input this is, or check that it is still the same. Raises Conflict for another one."""
@@ -151,10 +156,10 @@ class Ledger:
         self._log = (self._folder / "done.jsonl").open("a+b")
         self._log.seek(0)
         for line in self._log:
-            if not line.endswith(b"\n"):
-                self._log.truncate(self._end)  # torn by a kill
+            found = _whole(line)
+            if found is None:  # torn by a kill, or by a full disk that took a part of it
+                self._log.truncate(self._end)
                 break
-            found = orjson.loads(line)
             self._note(found["row"], self._end, found["error"] is not None)
             self._end += len(line)
 
@@ -164,3 +169,12 @@ class Ledger:
         self._done += self._places[row] == _NOT_DONE
         self._places[row] = place
         (self._failed.add if failed else self._failed.discard)(row)
+
+
+def _whole(line: bytes) -> dict[str, Any] | None:
+    """Return what a line holds; None where it is not whole."""
+    try:
+        found: dict[str, Any] = orjson.loads(line)
+    except orjson.JSONDecodeError:
+        return None
+    return found if line.endswith(b"\n") else None

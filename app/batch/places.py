@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import hashlib
 import os
+import shutil
+import tempfile
 import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -66,8 +68,12 @@ class Place:
         """Write it whole: until the block ends well, what was there before stays."""
         if self.path is None:
             store, name = _store(self.uri)
-            with store.open_output_stream(name) as sink:
-                yield cast(BinaryIO, sink)
+            # An object comes into being when its stream is closed, and a block that fails closes it as well.
+            with tempfile.TemporaryFile() as whole:
+                yield cast(BinaryIO, whole)
+                whole.seek(0)
+                with store.open_output_stream(name) as sink:
+                    shutil.copyfileobj(whole, sink, _CHUNK)
             return
         fresh = self.path.with_name(f".{self.path.name}.{uuid.uuid4().hex[:8]}")
         try:
@@ -103,7 +109,12 @@ class Place:
 
 
 def _store(uri: str) -> tuple[Any, str]:
+    import pyarrow as pa
     from pyarrow import fs
 
-    store, name = fs.FileSystem.from_uri(uri)
+    try:
+        store, name = fs.FileSystem.from_uri(uri)
+    except pa.ArrowException as error:
+        told = str(error).splitlines()[0][:200]
+        raise InvalidRequest(f"{bounded(uri)} names no object: {told}", "batch") from None
     return store, name

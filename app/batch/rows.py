@@ -72,8 +72,10 @@ class Rows:
         number = 0
         with self._place.open_parquet() as found:
             for batch in found.iter_batches(_PARQUET_ROWS):
-                for raw in batch.to_pylist():
-                    yield self._parquet_row(number, raw)
+                for raw in _read_batch(batch):
+                    yield (
+                        _bad(number, "holds text that is not UTF-8") if raw is None else self._parquet_row(number, raw)
+                    )
                     number += 1
 
     def _parquet_row(self, number: int, raw: dict[str, Any]) -> Row:
@@ -120,6 +122,16 @@ def lines(source: BinaryIO, max_bytes: int) -> Iterator[bytes | None]:
             yield None
         elif line.strip():
             yield line.strip()
+
+
+def _read_batch(batch: Any) -> list[dict[str, Any] | None]:
+    """Return the rows of an Arrow batch; None for one that holds text that is none, which Parquet does not check."""
+    try:
+        return list(batch.to_pylist())
+    except UnicodeDecodeError:
+        if batch.num_rows == 1:
+            return [None]
+        return [row for place in range(batch.num_rows) for row in _read_batch(batch.slice(place, 1))]
 
 
 def _line_parts(raw: Mapping[str, Any]) -> tuple[str, Mapping[str, Any]]:

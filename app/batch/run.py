@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import random
+import threading
 import time
-from collections.abc import Callable, Generator, Iterable, Iterator
+from collections import deque
+from collections.abc import Callable, Generator, Iterable
 from dataclasses import dataclass
+from itertools import islice
 from typing import Protocol
 
 from app.batch.ledger import Ledger, Record, failure
@@ -17,6 +20,8 @@ from app.metrics import Metrics
 _FIRST_PAUSE_SECONDS, _LONGEST_PAUSE_SECONDS = 0.25, 15.0
 #: How often what is done is brought onto the disk, off the event loop: a gateway's answers others on it.
 _SYNC_SECONDS = 1.0
+#: How many rows are read at once. Each may be as long as `max_row_bytes`.
+_READ_ROWS = 16
 #: Errors of the gateway or the engine that a row may meet before it counts as failed.
 _ATTEMPTS = 3
 
@@ -71,6 +76,32 @@ class RowMeter:
         self._metrics.add("baton_batch_rows_total", outcome="failed" if record.failed else "answered")
 
 
+class _Pending:
+    """Rows that are not done, read in threads: to get past 50,000 done ones takes seconds, and the loop has others."""
+
+    def __init__(self, rows: Generator[Row, None, None]) -> None:
+        self._rows = rows
+        self._read: deque[Row] = deque()
+        self._reading = asyncio.Lock()
+        self._thread_reads = threading.Lock()
+
+    async def next_row(self) -> Row | None:
+        """Return the next row; None after the last."""
+        async with self._reading:
+            if not self._read:
+                self._read.extend(await asyncio.to_thread(self._next_rows))
+            return self._read.popleft() if self._read else None
+
+    def _next_rows(self) -> list[Row]:
+        with self._thread_reads:
+            return list(islice(self._rows, _READ_ROWS))
+
+    def close(self) -> None:
+        """Close the file that the rows come from, once nobody reads in it."""
+        with self._thread_reads:
+            self._rows.close()
+
+
 class Stopped(Exception):
     """The run was asked to stop; what is done stays."""
 
@@ -91,16 +122,6 @@ class BatchRun:
         self._ended = ended
         self._last_end = time.monotonic()
 
-    def pending(self, rows: Iterable[Row]) -> Generator[Row, None, None]:
-        """Yield the rows that have to be asked; those that cannot be are noted as failed on the way."""
-        for row in rows:
-            if self._ledger.has(row.number, retry_failed=self._options.retry_failed):
-                continue
-            if row.error is not None:
-                self.note(failure(row.number, row.custom_id, row.error))
-            else:
-                yield row
-
     def note(self, record: Record) -> None:
         """Write down how a row ended."""
         self._ledger.add(record)
@@ -110,7 +131,7 @@ class BatchRun:
 
     async def run(self, rows: Iterable[Row], asker: Asker, stop: asyncio.Event) -> None:
         """Ask all pending rows. Raises Stopped, and the error that stopped the run: what is done stays done."""
-        pending = self.pending(rows)
+        pending = _Pending(row for row in rows if not self._is_done(row))
         self._last_end = time.monotonic()
         workers = [asyncio.create_task(self._work(pending, asker)) for _ in range(self._options.concurrency)]
         stopping, syncing = asyncio.create_task(stop.wait()), asyncio.create_task(self._sync())
@@ -127,15 +148,21 @@ class BatchRun:
             for task in (*workers, stopping, syncing):
                 task.cancel()
             await asyncio.gather(*workers, stopping, syncing, return_exceptions=True)
-            pending.close()
+            await asyncio.to_thread(pending.close)
+
+    def _is_done(self, row: Row) -> bool:
+        return self._ledger.has(row.number, retry_failed=self._options.retry_failed)
 
     async def _sync(self) -> None:
         while True:
             await asyncio.sleep(_SYNC_SECONDS)
             await asyncio.to_thread(self._ledger.sync)
 
-    async def _work(self, pending: Iterator[Row], asker: Asker) -> None:
-        for row in pending:
+    async def _work(self, pending: _Pending, asker: Asker) -> None:
+        while (row := await pending.next_row()) is not None:
+            if row.error is not None:
+                self.note(failure(row.number, row.custom_id, row.error))
+                continue
             self._meter.asking(1)
             try:
                 self.note(await self._asked(row, asker))

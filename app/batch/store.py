@@ -8,6 +8,7 @@ order is that of their making. After its making only who holds a batch's lock wr
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 import secrets
@@ -20,6 +21,7 @@ from typing import Any, BinaryIO
 
 import orjson
 
+from app.batch.ledger import Busy, Ledger
 from app.config.batches import BatchesConfig
 from app.errors import Conflict, InvalidRequest, NotFound, bounded
 
@@ -43,10 +45,16 @@ def key_of(owner: str) -> str | None:
 
 
 def write_json(path: Path, value: Mapping[str, Any]) -> None:
-    """Put a file in place as a whole."""
+    """Put a file in place as a whole, on the disk before it stands in the old one's stead."""
     fresh = path.with_name(f".{path.name}.{uuid.uuid4().hex[:8]}")
-    fresh.write_bytes(orjson.dumps(value))
-    fresh.replace(path)
+    try:
+        with fresh.open("wb") as sink:
+            sink.write(orjson.dumps(value))
+            sink.flush()
+            os.fsync(sink.fileno())
+        fresh.replace(path)
+    finally:
+        fresh.unlink(missing_ok=True)
 
 
 def read_json(path: Path) -> dict[str, Any] | None:
@@ -127,7 +135,8 @@ class Files:
 
     def delete(self, file_id: str) -> None:
         """Remove a file. Raises NotFound."""
-        shutil.rmtree(self.content(file_id).parent)
+        with contextlib.suppress(FileNotFoundError):  # somebody else deletes it as well
+            shutil.rmtree(self.content(file_id).parent)
 
     def list_all(self) -> list[dict[str, Any]]:
         """Return all files, the newest first."""
@@ -184,13 +193,37 @@ class Batches:
         state = self.get(batch_id)
         if state["status"] in ENDED:
             raise Conflict(f"The batch is {state['status']} already: there is nothing to cancel.", "batch")
-        if state["status"] != "cancelling":
+        if state["status"] != "cancelling" and not self._end_unbegun(self._folder / batch_id):
             write_json(self._folder / batch_id / CANCEL_MARK, {"cancelling_at": int(time.time())})
         return self.get(batch_id)
 
+    def _end_unbegun(self, folder: Path) -> bool:
+        """Cancel a batch that nobody has begun with, which may wait for hours; tells whether it was one."""
+        ledger = Ledger(folder / "progress")
+        try:
+            ledger.lock()
+        except Busy:
+            return False
+        try:
+            state = read_json(folder / "batch.json")
+            if state is None or state["status"] != "validating":
+                return False
+            now = int(time.time())
+            write_json(
+                folder / "batch.json", {**state, "status": "cancelled", "cancelling_at": now, "cancelled_at": now}
+            )
+            shutil.rmtree(folder / "progress", ignore_errors=True)
+            return True
+        finally:
+            ledger.close()
+
     def list_all(self) -> list[dict[str, Any]]:
-        """Return all batches, the newest first."""
-        return [self.get(name) for name in sorted(_names(self._folder, _BATCH_ID), reverse=True)]
+        """Return all batches, the newest first; none that is only just being made."""
+        found = []
+        for name in sorted(_names(self._folder, _BATCH_ID), reverse=True):
+            with contextlib.suppress(NotFound):
+                found.append(self.get(name))
+        return found
 
     def uses(self, file_id: str) -> bool:
         """Tell whether a batch that is not over reads a file."""

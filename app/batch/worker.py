@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import time
+import traceback
 from functools import partial
 
 import httpx
@@ -16,7 +18,7 @@ from starlette.responses import JSONResponse
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from app.api.keys import GRANT
-from app.batch.course import Course, progress_of
+from app.batch.course import Course
 from app.batch.ledger import Busy
 from app.batch.run import RowMeter
 from app.batch.store import key_of, open_batches
@@ -28,6 +30,8 @@ from app.metrics import Metrics
 
 _log = logger("gateway")
 _LOOK_SECONDS = 1.0
+#: How long a batch rests that could not go on: what stopped it is seldom over a second later.
+_REST_SECONDS = 30.0
 
 
 class BatchWorker:
@@ -42,6 +46,7 @@ class BatchWorker:
         self._ended: set[str] = set()
         self._watch: asyncio.Task[None] | None = None
         self._at_work: dict[str, asyncio.Task[None]] = {}
+        self._resting: dict[str, float] = {}
 
     def serve(self, app: ASGIApp) -> None:
         """Take the application that answers the rows."""
@@ -65,7 +70,7 @@ class BatchWorker:
             await asyncio.sleep(self._look_seconds)
             try:
                 await self._take_up()
-            except OSError as error:
+            except Exception as error:  # whatever one look meets, the next one may go well
                 _log.warning("gateway: the folder of batches cannot be read: %s", type(error).__name__)
 
     async def _take_up(self) -> None:
@@ -76,19 +81,38 @@ class BatchWorker:
         for owner, name in await asyncio.to_thread(lambda: list(open_batches(config, self._ended))):
             if len(self._at_work) >= config.running:
                 return
-            if name in self._at_work:
+            if name in self._at_work or time.monotonic() < self._resting.get(name, 0):
                 continue
-            with contextlib.suppress(Busy):
-                ledger = progress_of(config, owner, name)
-                ledger.lock()
-                course = Course(config, owner, name, ledger, self._meter)
-                self._at_work[name] = task = asyncio.create_task(self._work(course, app))
-                # Not by the task itself: one that is cancelled before it begins runs no `finally`.
-                task.add_done_callback(partial(self._over, course))
+            try:
+                course = await self._locked(Course(config, owner, name, self._meter))
+            except Busy:
+                continue
+            except (BatonError, OSError, ValueError) as error:  # of this batch: the others go on
+                self._rest(name, f"cannot be taken up: {type(error).__name__}")
+                continue
+            self._resting.pop(name, None)
+            self._at_work[name] = task = asyncio.create_task(self._work(course, app))
+            # Not by the task itself: one that is cancelled before it begins runs no `finally`.
+            task.add_done_callback(partial(self._over, course))
+
+    async def _locked(self, course: Course) -> Course:
+        """Return the course, its ledger locked. Raises Busy where another gateway has it."""
+        locking = asyncio.create_task(asyncio.to_thread(course.ledger.lock))
+        try:
+            await asyncio.shield(locking)
+        except asyncio.CancelledError:
+            await asyncio.gather(locking, return_exceptions=True)
+            course.ledger.close()
+            raise
+        return course
 
     def _over(self, course: Course, task: asyncio.Task[None]) -> None:
-        course.ledger.close()
         del self._at_work[course.name]
+        _close(course)
+
+    def _rest(self, name: str, why: str) -> None:
+        _log.warning("gateway: batch %s %s; it is tried again in %g s", name, why, _REST_SECONDS)
+        self._resting[name] = time.monotonic() + _REST_SECONDS
 
     async def _work(self, course: Course, app: ASGIApp) -> None:
         try:
@@ -96,9 +120,14 @@ class BatchWorker:
             async with httpx.AsyncClient(transport=transport, base_url="http://gateway") as client:
                 await course.run(client)
         except BatonError as error:
-            _log.warning("gateway: batch %s stopped and is taken up again: %s", course.name, error.message)
+            self._rest(course.name, f"stopped: {error.message}")
         except OSError as error:
-            _log.warning("gateway: the storage of batch %s fails: %s", course.name, type(error).__name__)
+            self._rest(course.name, f"stopped, its storage fails: {type(error).__name__}")
+        except Exception as error:  # never to be lost with the task that nobody waits for
+            place = "".join(traceback.format_tb(error.__traceback__))
+            self._rest(course.name, f"stopped with {type(error).__name__}\n{place}")
+        finally:
+            await asyncio.to_thread(_close, course)
 
     def _granted(self, app: ASGIApp, owner: str) -> ASGIApp:
         """Return the application as the owner's key reaches it, for as long as that key is in force."""
@@ -112,3 +141,8 @@ class BatchWorker:
             await app({**scope, GRANT: grant}, receive, send)
 
         return granted
+
+
+def _close(course: Course) -> None:
+    with contextlib.suppress(OSError):  # what is not on the disk is asked again
+        course.ledger.close()

@@ -34,6 +34,9 @@ def _check_engine(raw: dict[str, Any]) -> dict[str, Any]:
     for name, instead in _OWN.items():
         if name in raw:
             raise ValueError(f"{name} is set by Baton: {instead}")
+    places = raw.get("max_num_seqs", 1)
+    if not isinstance(places, int) or isinstance(places, bool) or places < 1:
+        raise ValueError("max_num_seqs must be a whole number from 1: Baton bounds the queue by it")
     return raw
 
 

@@ -60,7 +60,7 @@ def _decoded(place: int, data: bytes) -> Any:
     try:
         with opened(data) as image:
             return image.convert("RGB")
-    except (OSError, OverflowError):
+    except (OSError, OverflowError, SyntaxError, ValueError):  # Pillow's, of bytes behind a sound header
         raise InvalidRequest(f"Image {place} is damaged: send it again.", "retriever", "messages") from None
 
 

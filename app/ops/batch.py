@@ -78,7 +78,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--config", type=Path, help="engine own: a local configuration, or a Serve configuration")
     parser.add_argument("--data", type=Path, default=Path(".baton"), help="engine own: what {data} in it stands for")
     parser.add_argument("--concurrency", type=_positive, default=16, help="rows asked at once (%(default)s)")
-    parser.add_argument("--progress", type=Path, help="folder that keeps what is done (default: OUTPUT.progress)")
+    parser.add_argument("--progress", help="folder that keeps what is done (default: OUTPUT.progress); {date} likewise")
     parser.add_argument("--tolerate-failed", action="store_true", help="end with 0 though rows failed, for Jobs")
     parser.add_argument("--retry-failed", action="store_true", help="ask the rows again that failed before")
     parser.add_argument(
@@ -108,7 +108,7 @@ def _run(options: argparse.Namespace) -> int:
     source, target = (Place.parse(text.replace("{date}", today)) for text in (options.input, options.output))
     if source.uri == target.uri:
         raise InvalidRequest("Input and output are the same file: name another output.", "batch")
-    with Ledger(_progress_folder(options, target)) as ledger:
+    with Ledger(_progress_folder(options, target, today)) as ledger:
         ledger.claim({"input": source.fingerprint()})
         total = count_rows(source, options.max_row_bytes)
         left = total - ledger.done + (ledger.failed if options.retry_failed else 0)
@@ -123,9 +123,9 @@ def _run(options: argparse.Namespace) -> int:
     return 1 if failed and not options.tolerate_failed else 0
 
 
-def _progress_folder(options: argparse.Namespace, target: Place) -> Path:
+def _progress_folder(options: argparse.Namespace, target: Place, today: str) -> Path:
     if options.progress is not None:
-        return Path(options.progress)
+        return Path(options.progress.replace("{date}", today))
     if target.path is None:
         raise InvalidRequest(f"{target.uri} is no place to keep what is done: name a folder with --progress.", "batch")
     return target.path.with_name(target.path.name + ".progress")

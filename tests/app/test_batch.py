@@ -7,11 +7,12 @@ import signal
 import subprocess
 import sys
 
+import httpx
 import openai
 import pytest
 
 from tests.app.baton import ROOT, START_SECONDS, Baton
-from tests.app.fake_cluster import running
+from tests.app.fake_cluster import PORT, running
 
 ROWS = 2000
 PAGE = (ROOT / "docs" / "batch.md").read_text("utf-8")
@@ -62,7 +63,8 @@ def site(models, tmp_path_factory):
         raw["settings"]["batches"] = {"folder": str(data / "batches"), "concurrency": 4}
 
     with running(data) as found:
-        found.deploy({"words": ["word"], "max_ongoing_requests": 64}, in_the_gateway)
+        # Slow enough that a gateway which dies has rows left: 4 at once are 40 in a second.
+        found.deploy({"words": ["word"], "seconds_per_token": 0.1, "max_ongoing_requests": 64}, in_the_gateway)
         yield found
 
 
@@ -116,12 +118,17 @@ def test_openai_s_client_runs_a_batch_over_the_death_of_its_gateway(site, tmp_pa
             return counts is not None and counts.completed >= least
 
         Baton.wait_for(lambda: completed(count // 4), 60, "a quarter of the rows")
+        assert not completed(count * 3 // 4)
         site.kill_one("gateway")
         Baton.wait_for(lambda: client.batches.retrieve(made.id).status == "completed", 120, "the end of the batch")
         done = client.batches.retrieve(made.id)
         answers = [json.loads(found) for found in client.files.content(done.output_file_id).text.splitlines()]
     assert [found["custom_id"] for found in answers] == [f"q{number}" for number in range(count)]
     assert (done.request_counts.failed, done.error_file_id) == (0, None)
+    # Of the gateway that went on: what a process counted since its last report dies with it.
+    page = f"http://127.0.0.1:{PORT + 1}/metrics"
+    for name in ("ray_baton_batch_rows_total", "ray_baton_batch_rows_at_work"):
+        Baton.wait_for(lambda name=name: name in httpx.get(page, timeout=20).text, 60, name)
 
 
 @pytest.mark.timeout(300)

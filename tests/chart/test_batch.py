@@ -127,4 +127,11 @@ def test_keys_and_credentials_reach_it(chart, engine):
     env = environment(template["spec"]["containers"][0])
     assert env["BATON_API_KEY"] == {"secretKeyRef": secret}
     assert env["AWS_ACCESS_KEY_ID"] == {"secretKeyRef": {"name": "s3", "key": "id"}}
-    assert "--progress /batch/nightly.progress" in command
+    assert "--progress /batch/nightly-rows_out.jsonl.progress" in command
+
+
+def test_each_day_s_output_has_a_progress_of_its_own(chart):
+    daily = {**DAILY, "input": "s3://rows/{date}.jsonl", "output": "s3://rows/{date}/out.jsonl"}
+    spec = only(rendered(chart, {}, **daily), "CronJob")["spec"]["jobTemplate"]["spec"]
+    command = " ".join(spec["template"]["spec"]["containers"][0]["command"])
+    assert "--progress /batch/nightly-rows_{date}_out.jsonl.progress" in command

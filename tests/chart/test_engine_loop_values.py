@@ -35,6 +35,10 @@ def values_with(loop, **more):
     return merged(shape_values("cpu"), {"engineLoop": {"enabled": True, **loop}, **more})
 
 
+def with_a_gpu():
+    return {"workerGroups": [{**group, "gpus": 1} for group in shape_values("cpu")["workerGroups"]]}
+
+
 def test_it_is_off_by_default(chart):
     names = [found["name"] for found in serve(chart.objects(shape_values("cpu")))["applications"]]
     assert "engine-loop" not in names
@@ -42,7 +46,7 @@ def test_it_is_off_by_default(chart):
 
 @pytest.mark.parametrize("name", LOOPS)
 def test_the_template_renders_what_python_builds(chart, name):
-    values = values_with(LOOPS[name], runtimeEnv={"env_vars": {"A": "b"}})
+    values = values_with(LOOPS[name], runtimeEnv={"env_vars": {"A": "b"}}, **with_a_gpu())
     sent = serve(chart.objects(values))
     assert normal(sent) == normal(serve_config(completed(values, {})))
     with warnings.catch_warnings():
@@ -71,6 +75,13 @@ def test_limits_guardrail_and_keys_are_those_of_the_installation(chart):
         (
             {"shape": SHAPE, "options": {"autoscaling_config": {"target_ongoing_requests": 4000}}},
             "engineLoop.options: a replica takes 384 requests",
+        ),
+        ({"shape": SHAPE, "options": {"ray_actor_options": {"num_gpus": 1}}}, "engineLoop 1.*the workerGroups have 0"),
+        ({"shape": SHAPE, "options": {"ray_actor_options": {"num_cpus": 900}}}, "CPUs in all"),
+        ({"shape": SHAPE, "options": {"ray_actor_options": {"resources": {"fpga": 1}}}}, "no pod offers fpga"),
+        (
+            {"shape": {**SHAPE, "embeddings": {"enabled": True, "options": {"ray_actor_options": {"num_cpus": 900}}}}},
+            "CPUs in all",
         ),
     ],
 )

@@ -53,6 +53,7 @@ WRONG = {
     "a type that it is not": (uri("PNG", said="jpeg"), "holds another type"),
     "pixels": (uri("PNG", (101, 100)), "10100 pixels, over the limit of 10000"),
     "bytes": (uri("PNG", (90, 90), noise=True), "over the limit of 5000 bytes"),
+    "a line": (uri("PNG", (1, 65)), "65 pixels long and 1 wide: send one at most 64 times"),
     "bomb": (bomb(), "more pixels than the limit of 10000"),
     "half a bomb": (bomb(11_000), "121000000 pixels, over the limit of 10000"),
 }

@@ -91,6 +91,8 @@ def _job(body: LoopBody, around: ServedLoop, tenant: str) -> LoopJob:
     at_most("min_tokens", body.min_tokens, body.max_tokens or min(longest, settings.sampling.max_tokens or longest))
     if any(turn.tool_calls or turn.role == "tool" for turn in turns):
         raise InvalidRequest("Tool turns are not taken here: ask /v1/chat/completions.", param="messages")
+    if any(turn.images for turn in turns):
+        raise InvalidRequest("Images are not taken here: ask /v1/chat/completions.", param="messages")
     return LoopJob(
         id=uuid.uuid4().hex,
         messages=tuple(as_message(turn) for turn in turns),

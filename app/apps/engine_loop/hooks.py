@@ -1,4 +1,4 @@
-"""Hooks: own code round the steps of the engine, called on the loop's thread.
+"""Hooks: own code round the steps of the engine, called on the loop's thread (``report`` beside it, in another one).
 
 A hook sees every request as it comes, every step before and after it, and every end. It must be quick: the engine waits
 for it. A hook that raises is dropped, and the loop goes on without it.
@@ -37,7 +37,7 @@ class Hook(Protocol):
         ...
 
     def report(self) -> dict[str, float]:
-        """Return numbers for ``GET …/stats``."""
+        """Return numbers for ``GET …/stats``; the loop's thread may be in another method at that moment."""
         ...
 
 

@@ -15,7 +15,7 @@ from collections.abc import AsyncGenerator, Callable, Collection, Sequence
 from typing import Any
 
 from app.admission import overloaded
-from app.apps.engine_loop.contract import STAGE, LoopRequest, StepEngine, StepOutput
+from app.apps.engine_loop.contract import STAGE, Answer, LoopRequest, StepEngine, StepOutput
 from app.apps.engine_loop.hooks import Hook
 from app.errors import BatonError, ReplicaLost, StageUnavailable, engine_died
 from app.logs import logger
@@ -105,7 +105,7 @@ class EngineLoop:
 
     def report(self) -> dict[str, Any]:
         """Return what the loop does: requests of callers and of the engine, and what the hooks counted."""
-        hooks = {hook.name: hook.report() for hook in self._hooks}
+        hooks = {hook.name: self._guarded(hook, hook.report) for hook in self._hooks}
         return {"requests": len(self._streams), "unfinished": self._held, **{k: v for k, v in hooks.items() if v}}
 
     async def stop(self) -> None:
@@ -186,7 +186,7 @@ class EngineLoop:
     def _add(self, engine: StepEngine, request: LoopRequest) -> None:
         self._requests[request.id] = request
         for hook in self._hooks:
-            answer = self._guarded(hook, hook.on_add, request)
+            answer = self._guarded(hook, _asked, hook, request)
             if answer is not None:
                 self._end([request.id])
                 whole = StepOutput(request.id, answer.text, answer.tokens, answer.finish_reason, cached=True)
@@ -230,6 +230,13 @@ class EngineLoop:
     def _tell(self, call: Callable[..., None], *arguments: Any) -> None:
         if not self._loop.is_closed():
             self._loop.call_soon_threadsafe(call, *arguments)
+
+
+def _asked(hook: Hook, request: LoopRequest) -> Answer | None:
+    answer = hook.on_add(request)
+    if not isinstance(answer, Answer | None):
+        raise TypeError("on_add returns an Answer or None")
+    return answer
 
 
 def _settle(made: asyncio.Future[None], error: BaseException | None) -> None:

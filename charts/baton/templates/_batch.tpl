@@ -12,7 +12,9 @@
 {{- $command = concat $command (list "--url" (include "baton.url" $root)) -}}
 {{- end -}}
 {{- if not (hasPrefix "/" $batch.output) -}}
-{{- $command = concat $command (list "--progress" (printf "%s/%s.progress" $batch.mountPath $name)) -}}
+{{- /* After the output, its date with it: a folder holds what is done of one output. */ -}}
+{{- $output := regexReplaceAll "^[a-z0-9]+://" $batch.output "" | replace "/" "_" -}}
+{{- $command = concat $command (list "--progress" (printf "%s/%s-%s.progress" $batch.mountPath $name $output)) -}}
 {{- end -}}
 {{- if $batch.retryFailed -}}{{- $command = append $command "--retry-failed" -}}{{- end -}}
 {{- toJson $command -}}

@@ -41,6 +41,12 @@
 {{- end -}}
 {{- end -}}
 {{- end -}}
+{{- if .engineLoop.enabled -}}
+{{- $_ := set $found "engineLoop" .engineLoop.options -}}
+{{- with (.engineLoop.shape | default dict).embeddings -}}
+{{- if .enabled -}}{{- $_ := set $found "engineLoop.shape.embeddings" .options -}}{{- end -}}
+{{- end -}}
+{{- end -}}
 {{- toJson $found -}}
 {{- end -}}
 

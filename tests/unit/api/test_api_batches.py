@@ -14,6 +14,7 @@ import pytest
 from gateway_site import SETTINGS
 
 from app.api.application import build_api
+from app.batch.ledger import Ledger
 from app.batch.store import Batches, owner_of, read_json, write_json
 from app.batch.worker import BatchWorker
 from app.config.gateway import GatewayConfig
@@ -189,6 +190,35 @@ async def test_a_gateway_that_stops_hands_its_batch_on_and_no_row_is_asked_twice
     assert len(first.pipeline.jobs) + len(second.pipeline.jobs) == 21
 
 
+async def test_a_batch_that_cannot_be_read_stops_no_other(tmp_path: Any) -> None:
+    gateway = Gateway(tmp_path)
+    batches = Batches(gateway.config.batches, owner_of(None))
+    broken, whole = [await made(gateway.client(), lines(2)) for _ in range(2)]
+    path = batches.folder(broken.id) / "progress"
+    path.write_text("no folder")
+    (batches.folder(whole.id).parent / f"batch_{32 * '0'}").mkdir()  # one that is only just being made
+    async with working(tmp_path, running=1) as running:
+        assert (await until(running.client(), whole.id, "completed")).request_counts.completed == 2
+        assert {found.id async for found in running.client().batches.list()} == {broken.id, whole.id}
+
+
+async def test_a_batch_whose_storage_fails_frees_its_place(tmp_path: Any, monkeypatch: Any) -> None:
+    def fail(ledger: Ledger, *_: Any) -> None:
+        really_close(ledger)
+        raise OSError("no space")
+
+    really_close = Ledger.close
+
+    async with working(tmp_path, running=1) as gateway:
+        with monkeypatch.context() as patch:
+            patch.setattr(Ledger, "add", fail)
+            patch.setattr(Ledger, "close", fail)
+            await made(gateway.client(), lines(2))
+            await eventually(lambda: bool(gateway.worker._resting))
+        batch = await made(gateway.client(), lines(2))
+        await until(gateway.client(), batch.id, "completed")
+
+
 async def test_two_gateways_share_the_batches_and_never_one_batch(tmp_path: Any) -> None:
     async with working(tmp_path) as first, working(tmp_path) as second:
         client = first.client()
@@ -212,6 +242,16 @@ async def test_a_cancelled_batch_stops_and_keeps_what_was_answered(tmp_path: Any
         assert 1 <= len(await rows_of(client, done.output_file_id)) == done.request_counts.completed < 200
         with pytest.raises(openai.ConflictError, match="cancelled already"):
             await client.batches.cancel(batch.id)
+
+
+async def test_a_batch_that_waits_is_cancelled_at_once(tmp_path: Any) -> None:
+    gateway = Gateway(tmp_path)
+    batch = await made(gateway.client(), lines(2))
+    assert (await gateway.client().batches.cancel(batch.id)).status == "cancelled"
+    async with working(tmp_path) as running:
+        await asyncio.sleep(0.1)
+        assert running.pipeline.jobs == []
+        assert (await running.client().batches.retrieve(batch.id)).cancelled_at
 
 
 async def test_rows_that_are_not_answered_in_time_expire(tmp_path: Any) -> None:

@@ -36,6 +36,31 @@ def test_a_line_that_a_kill_tore_is_asked_again_and_the_others_stay(tmp_path, to
         assert [found.row for found in ledger.records()] == [0, 1]
 
 
+def test_what_is_no_whole_record_is_cut_off_with_what_comes_after_it(tmp_path):
+    with Ledger(tmp_path / "p") as ledger:
+        for row in range(3):
+            ledger.add(record(row))
+    log = tmp_path / "p" / "done.jsonl"
+    log.write_bytes(log.read_bytes().replace(b'"row":1', b"\0\0\0\0\0\0\0"))
+    with Ledger(tmp_path / "p") as ledger:
+        assert [row for row in range(3) if ledger.has(row)] == [0]
+        ledger.add(record(1))
+        assert [found.row for found in ledger.records()] == [0, 1]
+
+
+def test_a_disk_that_fails_keeps_no_lock(tmp_path, monkeypatch):
+    def fail(number):
+        raise OSError("no space")
+
+    ledger = Ledger(tmp_path / "p").__enter__()
+    with monkeypatch.context() as patch:
+        patch.setattr("os.fsync", fail)
+        with pytest.raises(OSError, match="no space"):
+            ledger.close()
+    with Ledger(tmp_path / "p"):
+        pass
+
+
 def test_of_a_row_that_was_tried_again_the_later_record_counts(tmp_path):
     with Ledger(tmp_path / "p") as ledger:
         ledger.add(failure(0, "a", BAD))

@@ -112,3 +112,11 @@ def test_a_file_that_is_no_parquet_is_told(tmp_path):
     (tmp_path / "rows.parquet").write_bytes(b"{}")
     with pytest.raises(InvalidRequest, match="is no whole Parquet file"):
         list(Rows(Place.parse(str(tmp_path / "rows.parquet")), 10))
+
+
+def test_a_parquet_row_whose_text_is_none_is_told_and_the_others_are_read(tmp_path):
+    texts = pa.array([b"a", b"\xff\xfe", b"c"]).view(pa.string())
+    pq.write_table(pa.table({"prompt": texts}), tmp_path / "rows.parquet")
+    rows = list(Rows(Place.parse(str(tmp_path / "rows.parquet")), 1000))
+    assert [row.error is None for row in rows] == [True, False, True]
+    assert rows[1].error.message == "Row 2 holds text that is not UTF-8."

@@ -1,6 +1,7 @@
 """A run asks each row that is not done, gives way where there is no room, and keeps what failed."""
 
 import asyncio
+import threading
 
 import httpx
 import pyarrow.parquet as pq
@@ -37,6 +38,20 @@ async def test_each_row_is_asked_once_in_the_class_batch(site, tmp_path):
     assert sorted(job.request_id for job in site.pipeline.jobs) == sorted(f"run-{number}" for number in range(10))
     assert metrics.total("baton_batch_rows_total", outcome="answered") == 10
     assert metrics.total("baton_batch_rows_at_work") == 0
+
+
+async def test_rows_are_read_off_the_loop_that_answers_others(site, tmp_path):
+    threads = set()
+
+    def read():
+        for row in rows(40):
+            threads.add(threading.current_thread())
+            yield row
+
+    with Ledger(tmp_path) as ledger:
+        await run(site, ledger, read(), concurrency=3)
+        assert ledger.done == 40
+    assert threading.current_thread() not in threads
 
 
 async def test_refused_and_bad_rows_are_kept_with_their_error_and_tried_again_on_demand(site, tmp_path):

@@ -34,6 +34,9 @@ def test_the_date_stands_for_today(bad_rows, tmp_path):
     bad_rows.rename(tmp_path / f"{today}.jsonl")
     assert batch.main([str(tmp_path / "{date}.jsonl"), str(tmp_path / "{date}-answers.parquet")]) == 1
     assert (tmp_path / f"{today}-answers.parquet").exists()
+    told = ["--progress", str(tmp_path / "{date}-done")]
+    assert batch.main([str(tmp_path / "{date}.jsonl"), str(tmp_path / "out.jsonl"), *told]) == 1
+    assert (tmp_path / f"{today}-done" / "done.jsonl").exists()
 
 
 @pytest.mark.parametrize(
@@ -43,6 +46,7 @@ def test_the_date_stands_for_today(bad_rows, tmp_path):
         (["none.jsonl", "OUT"], "does not exist"),
         (["IN", "out.csv"], "ends with .jsonl or .parquet"),
         (["IN", "s3://bucket/out.jsonl"], "name a folder with --progress"),
+        (["s3:///in.jsonl", "OUT"], "names no object: Missing bucket"),
         (["IN", "OUT", "--config", "x.yaml"], "give both or none"),
         (["IN", "OUT", "--engine", "own"], "give both or none"),
     ],
@@ -53,6 +57,13 @@ def test_wrong_usage_is_told_and_ends_with_2(bad_rows, tmp_path, capsys, argumen
     said = capsys.readouterr().err
     assert told in said
     assert "Traceback" not in said
+
+
+@pytest.mark.parametrize("url", ["127.0.0.1:8000", "localhost:8000", "http://", "ftp://a"])
+def test_what_is_no_address_is_told_at_once(url, tmp_path, capsys):
+    (tmp_path / "in.jsonl").write_text('{"prompt": "hi"}\n')
+    assert batch.main([str(tmp_path / "in.jsonl"), str(tmp_path / "out.jsonl"), "--url", url]) == 2
+    assert "is no address: write it as http://HOST:PORT" in capsys.readouterr().err
 
 
 def test_a_gateway_that_is_away_ends_the_run_with_3_and_the_way_on(tmp_path, capsys):

@@ -226,6 +226,22 @@ class Shortcut(NoHook):
         return Answer("at once", (7,), "stop")
 
 
+class Mistaken(NoHook):
+    """Returns what is no answer."""
+
+    name = "mistaken"
+
+    def on_add(self, request):
+        return "at once"
+
+
+async def test_a_hook_that_cannot_report_or_gives_no_answer_costs_nothing():
+    async with Site([Mistaken(), Faulty("report"), StepMeter()]) as site:
+        assert (await read(site, request()))[1] == "length"
+        assert site.loop.report()["steps"]["count"] > 0
+        assert "faulty" not in site.loop.report()
+
+
 async def test_hooks_are_told_in_order():
     hook = Recorder()
     async with Site([hook]) as site:

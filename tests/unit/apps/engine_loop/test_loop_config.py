@@ -38,6 +38,7 @@ def test_what_is_configured_goes_before_them():
         ({"engine": {"model": "x"}}, "use source"),
         ({"engine": {"max_model_len": 5}}, "use contextTokens"),
         ({"engine": {"enable_prompt_embeds": True}}, "use embeddings.enabled"),
+        ({"engine": {"max_num_seqs": None}}, "max_num_seqs must be a whole number"),
         ({"maxWaiting": -1}, "maxWaiting"),
         ({"sourc": "x"}, "sourc"),
         ({"hooks": ["no colon"]}, "hooks"),

@@ -34,6 +34,8 @@ from tests.unit.site import InlineRunner
 
 TERMS = [{"terms": ["bomb"], "category": "weapons"}, {"terms": ["secret"], "action": "redact"}]
 HIDDEN = 8
+IMAGE = {"type": "image_url", "image_url": {"url": "data:image/png;base64,iVBORw0KGgo="}}
+CALL = {"id": "a", "function": {"name": "add", "arguments": "{}"}}
 
 
 class SplicerHere:
@@ -144,6 +146,24 @@ async def test_a_conversation_is_assembled_with_its_passages(site):
         shown = tokenizer._tokenizer.decode(list(here.engine.seen[0].tokens), skip_special_tokens=False)
     places = [shown.index(text) for text in ("Be brief.", "one", "two", "> The lamp is red.", "three")]
     assert places == sorted(places)
+
+
+@pytest.mark.parametrize(
+    ("body", "said"),
+    [
+        ({"messages": [{"role": "user", "content": [IMAGE]}]}, "Images are not taken here: ask /v1/chat"),
+        ({"messages": [{"role": "user", "content": [{"type": "text", "text": "?"}, IMAGE]}]}, "Images are not"),
+        ({"messages": [{"role": "assistant", "tool_calls": [CALL]}]}, "Tool turns are not taken here"),
+        ({"messages": [{"role": "tool", "content": "4", "tool_call_id": "a"}]}, "Tool turns are not taken here"),
+        ({"prompt": "hello", "tools": []}, "tools"),
+    ],
+)
+async def test_what_the_loop_does_not_take_is_refused_with_a_sentence(site, body, said):
+    async with site() as here:
+        refused = await here.ask(**body)
+        assert here.engine.seen == []
+    assert refused.status_code == 400
+    assert said in refused.json()["error"]["message"]
 
 
 async def test_a_tensor_holds_the_rows_of_the_text_s_tokens(site):
