@@ -17,10 +17,10 @@ from starlette.datastructures import Headers
 
 from app.api.request_ids import REQUEST_ID, fit_request_id
 from app.api.rpc.service import SECONDS_LEFT
-from app.api.rpc.status import tell
+from app.api.rpc.status import not_deployed, tell
 from app.config.serve import PIPELINE
 from app.deployments.proxy import WAIT_SECONDS, drop_unless_assigned
-from app.errors import BatonError, NotFound, PayloadTooLarge, StageUnavailable
+from app.errors import BatonError, PayloadTooLarge, StageUnavailable
 from app.protos.baton_pb2_grpc import add_BatonServicer_to_server
 
 #: A request goes to its replica in one message, of 4 MiB at most (gRPC's default, which Serve keeps) with its wrapping.
@@ -44,10 +44,6 @@ _SERVES_OWN: dict[Any, BatonError] = {
     grpc.StatusCode.UNAVAILABLE: _NO_REPLICA,
     grpc.StatusCode.INTERNAL: _STOPPED,
 }
-
-
-def _not_deployed(application: str) -> NotFound:
-    return NotFound(f"The application {application!r} is not deployed: ask the operator to turn it on.")
 
 
 class Handlers(Protocol):
@@ -159,7 +155,7 @@ class _Call:
         code = self._context.code()
         own = _NO_REPLICA if in_vain else _SERVES_OWN.get(code)
         if code == grpc.StatusCode.NOT_FOUND:
-            own = _NO_REPLICA if self._application == PIPELINE else _not_deployed(self._application)
+            own = _NO_REPLICA if self._application == PIPELINE else not_deployed(self._application)
         if own is not None and "baton-code" not in told:
             self.refuse(own)
 

@@ -77,7 +77,7 @@ def message(cluster):
 def logged(cluster):
     """Return what the engine's replica has logged."""
     (replica,) = status(cluster)["deployments"]["generator"]["replicas"]
-    (file,) = Path("/tmp/ray").glob(f"session_*/logs{replica['log_file_path']}")
+    (file,) = Path("/tmp/ray").glob(f"session_2*/logs{replica['log_file_path']}")  # not `session_latest`
     return file.read_text()
 
 

@@ -9,7 +9,7 @@ import grpc
 
 from app.api.middleware import VARIANT
 from app.api.request_ids import REQUEST_ID
-from app.errors import BatonError, Overloaded
+from app.errors import BatonError, NotFound, Overloaded
 
 #: HTTP's status of an error to gRPC's. What is not named here is INVALID_ARGUMENT below 500, INTERNAL from there on.
 _BY_STATUS = {
@@ -62,6 +62,11 @@ STATUSES: Mapping[str, grpc.StatusCode] = {
     **dict(_by_code()),
     Overloaded.code: grpc.StatusCode.RESOURCE_EXHAUSTED,
 }
+
+
+def not_deployed(application: str) -> NotFound:
+    """Return what a caller is told of an application that is not there."""
+    return NotFound(f"The application {application!r} is not deployed: ask the operator to turn it on.")
 
 
 def tell(context: CallContext, headers: Mapping[str, str], error: Mapping[str, Any] | None = None) -> None:
