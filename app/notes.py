@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from app.api.context import Observed
 from app.jobs import ChatJob
 from app.messages import Direction, Prompt, Report, Retrieved, Verdict
 from app.metrics import Metrics
@@ -17,6 +18,13 @@ _OTHER = "other"
 def labels_of(job: ChatJob | None) -> dict[str, str]:
     """Return profile and variant as metrics name them; both are empty for what is no job, such as embeddings."""
     return {"profile": job.profile if job else "", "variant": job.variant_label if job else ""}
+
+
+def note_request(metrics: Metrics, seen: Observed) -> None:
+    """Count a request at its end, and how long it took."""
+    where = {"route": seen.route, "outcome": seen.outcome, "profile": seen.profile, "variant": seen.variant}
+    metrics.add("baton_requests_total", **where, status=str(seen.status), priority=seen.priority)
+    metrics.add("baton_request_milliseconds", seen.seconds * 1000, **where)
 
 
 def note_verdict(metrics: Metrics, direction: Direction, verdict: Verdict, job: ChatJob | None = None) -> None:

@@ -5,16 +5,16 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
-from typing import Any
+from typing import Any, TypeVar
 
 from fastapi import Request
 
 from app.api.chat.schema import ChatRequest
 from app.api.completions.schema import CompletionRequest
 from app.api.context import facts_of, gateway
-from app.api.priorities import lowest_priority
+from app.api.priorities import Priority, lowest_priority, resolve_priority
 from app.api.resolution import Target
-from app.config.gateway import GatewayConfig
+from app.config.gateway import GatewayConfig, LimitsConfig
 from app.errors import ClientError
 from app.jobs import ChatJob, Shadow
 from app.routing.routes import Route, route, shadows
@@ -23,6 +23,7 @@ from app.routing.rules import Asked
 #: The header that tells sessions apart.
 SESSION_ID = "x-session-id"
 Build = Callable[[Target], ChatJob]
+Body = TypeVar("Body", ChatRequest, CompletionRequest)
 
 
 def asked_in_chat(request: Request, body: ChatRequest, priority: str) -> Asked:
@@ -54,12 +55,25 @@ def _text(value: Any) -> str:
     return value if isinstance(value, str) else ""
 
 
-def routed_job(request: Request, target: Target, asked: Asked, build: Build) -> ChatJob:
+def routed_job(
+    request: Request,
+    body: Body,
+    target: Target,
+    ask: Callable[[Request, Body, str], Asked],
+    build_job: Callable[[Body, Target, Priority, LimitsConfig, str], ChatJob],
+) -> ChatJob:
     """Return the job of the variant that rules or weights choose, or of the target where nothing is to be chosen.
 
-    Notes the variant for metrics. Raises what ``build`` raises for the target that answers.
+    ``ask`` tells what routing looks at, given the priority class. Notes the variant for metrics. Raises what
+    ``build_job`` raises for the target that answers, and what :func:`app.api.priorities.resolve_priority` raises.
     """
-    config = gateway(request).settings()
+    config, request_id = gateway(request).settings(), facts_of(request.scope).request_id
+    priority = resolve_priority(config, body.priority)
+    asked = ask(request, body, priority.name)
+
+    def build(found: Target) -> ChatJob:
+        return build_job(body, found, priority, config.limits, request_id)
+
     found = route(config, target.profile_name, asked) if target.routable else None
     if found is None:
         return build(target)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import replace
+from functools import partial
 from typing import Any, ClassVar, Generic, TypeVar
 
 from fastapi import APIRouter, FastAPI
@@ -13,7 +14,6 @@ from ray import serve
 from app.admission import Admission
 from app.api.application import Surroundings
 from app.api.applications.application import Application, build_application
-from app.api.context import Observed
 from app.api.rpc.service import RpcService
 from app.apps.guarding import Guard
 from app.config.applications import IngressSettings, IngressShape
@@ -21,13 +21,14 @@ from app.config.base import Config
 from app.config.gateway import LimitsConfig
 from app.config.guardrail import GuardrailConfig
 from app.deployments.application_steps import RemoteStep, bind, bind_steps
-from app.deployments.live_settings import ClusterKept, LiveSettings, lasting
+from app.deployments.live_settings import ClusterKept, LiveSettings, lasting_settings
 from app.deployments.rpc import ApplicationRpcs
 from app.deployments.runner import GuardrailRunner, settle
 from app.errors import ConfigError, StageUnavailable
 from app.handles import LocalCall
 from app.keys.ring import Keys
 from app.metrics import Metrics, RayMetrics
+from app.notes import note_request
 from app.stages.guardrail import Guardrail
 
 Live = TypeVar("Live", bound=IngressSettings)
@@ -50,7 +51,7 @@ class Ingress(ApplicationRpcs, ABC, Generic[Live]):
     async def __init__(self, shape: dict[str, Any], handles: dict[str, Any]) -> None:  # type: ignore[misc]
         own = IngressShape.parse(shape, f"stages.{self.name}")
         self._metrics: Metrics = RayMetrics()
-        self._live = LiveSettings(self.name, self._take, self._metrics, _lasting)
+        self._live = LiveSettings(self.name, self._take, self._metrics, lasting_settings)
         self._keys = Keys(self._metrics, ClusterKept("keys"))
         self._settings: Live | None = None
         self._runner = GuardrailRunner(Guardrail(GuardrailConfig()), _GUARDRAIL_THREADS)
@@ -77,7 +78,7 @@ class Ingress(ApplicationRpcs, ABC, Generic[Live]):
         guard = Guard(LocalCall("guardrail", self._runner, admission), self._metrics, self._policy)
         service = self.service(self._steps, guard)
         application = Application(self.name, service, self._limits, self._admission, self._metrics)
-        around = Surroundings(self._observe, keys=self._keys)
+        around = Surroundings(partial(note_request, self._metrics), keys=self._keys)
         # Serve's gRPC proxy, unlike its HTTP proxy, leaves the reply's request id to us.
         inner = build_application(application, self.router(), around)
         self._rpc = RpcService(inner, lambda: self._limits().max_timeout_seconds)
@@ -88,11 +89,6 @@ class Ingress(ApplicationRpcs, ABC, Generic[Live]):
 
     def _limits(self) -> LimitsConfig:
         return self.settings().limits
-
-    def _observe(self, seen: Observed) -> None:
-        where = {"route": seen.route, "outcome": seen.outcome, "profile": seen.profile, "variant": seen.variant}
-        self._metrics.add("baton_requests_total", **where, status=str(seen.status), priority=seen.priority)
-        self._metrics.add("baton_request_milliseconds", seen.seconds * 1000, **where)
 
     async def reconfigure(self, user_config: Any) -> None:
         """Take new settings; refused ones leave the old in force.
@@ -132,7 +128,3 @@ def build_ingress(ingress: type[Ingress[Any]], stages: Config, steps: Mapping[st
     app = serve.ingress()(ingress)
     handed = bind_steps(shapes) if steps is None else dict(steps)
     return bind(app, ingress.name, open_wide, own.model_dump(mode="json"), handed)
-
-
-def _lasting(settings: Any) -> Any:
-    return {**settings, "guardrail": lasting(settings.get("guardrail", {}))}

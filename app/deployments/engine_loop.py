@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import time
+from functools import partial
 from typing import Any
 
 from fastapi import FastAPI
 
 from app.admission import Admission
-from app.api.context import Observed
 from app.apps.engine_loop.api import ServedLoop, build_loop_api
 from app.apps.engine_loop.contract import STAGE, StepEngine
 from app.apps.engine_loop.hooks import Hook, StepMeter, load_hooks
@@ -22,12 +22,13 @@ from app.config.answers import AssemblerConfig, ModelWindow
 from app.config.engine_loop import EngineLoopSettings, EngineLoopShape
 from app.config.guardrail import GuardrailConfig
 from app.deployments.known_errors import quieten
-from app.deployments.live_settings import ClusterKept, LiveSettings, lasting
+from app.deployments.live_settings import ClusterKept, LiveSettings, lasting_settings
 from app.deployments.runner import GuardrailRunner, StageRunner, settle
 from app.errors import InvalidRequest, StageUnavailable
 from app.handles import LocalCall, RemoteCall
 from app.keys.ring import Keys
 from app.metrics import Metrics, RayMetrics
+from app.notes import note_request
 from app.stages.guardrail import Guardrail
 
 
@@ -41,7 +42,7 @@ class EngineLoopServer:
         self._shape = shape_of = EngineLoopShape.parse(shape, "args")
         self._metrics: Metrics = RayMetrics()
         self._settings: EngineLoopSettings | None = None
-        self._live = LiveSettings(STAGE, self._take, self._metrics, _lasting)
+        self._live = LiveSettings(STAGE, self._take, self._metrics, lasting_settings)
         self._keys = Keys(self._metrics, ClusterKept("keys"))
         window = ModelWindow(
             tokenizer=shape_of.tokenizer or shape_of.source,
@@ -81,17 +82,12 @@ class EngineLoopServer:
 
     async def __serve_build_asgi_app__(self) -> FastAPI:
         around = ServedLoop(self._shape.model, self._shape.context_tokens, self._service, self._current)
-        return build_loop_api(around, self._observe, self._keys, behind_proxy=True)
+        return build_loop_api(around, partial(note_request, self._metrics), self._keys, behind_proxy=True)
 
     def _current(self) -> EngineLoopSettings:
         if self._settings is None:
             raise StageUnavailable("The engine loop has no settings yet; try again shortly.", STAGE, None, 1)
         return self._settings
-
-    def _observe(self, seen: Observed) -> None:
-        where = {"route": seen.route, "outcome": seen.outcome, "profile": "", "variant": ""}
-        self._metrics.add("baton_requests_total", **where, status=str(seen.status), priority="")
-        self._metrics.add("baton_request_milliseconds", seen.seconds * 1000, **where)
 
     async def reconfigure(self, user_config: Any) -> None:
         """Take new settings as a whole; refused ones leave the old in force."""
@@ -118,10 +114,6 @@ class EngineLoopServer:
         loop = getattr(self, "_loop", None)
         if loop is not None:
             await loop.stop()
-
-
-def _lasting(settings: Any) -> Any:
-    return {**settings, "guardrail": lasting(settings.get("guardrail", {}))}
 
 
 class SplicerServer:

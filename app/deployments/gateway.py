@@ -14,14 +14,13 @@ from ray import serve
 from app.admission import Admission
 from app.answering import Stages
 from app.api.application import build_api
-from app.api.context import Observed
 from app.api.rpc.service import RpcService
 from app.batch.worker import BatchWorker
 from app.config.gateway import GatewayConfig
 from app.config.pipeline import PipelineSettings, PipelineShape
 from app.config.serve import STAGES
 from app.deployments.download_notes import noted
-from app.deployments.live_settings import ClusterKept, LiveSettings, lasting
+from app.deployments.live_settings import ClusterKept, LiveSettings, lasting_settings
 from app.deployments.rpc import GatewayRpcs
 from app.deployments.runner import settle
 from app.deployments.stages import build_runner, open_payloads, stage_shape
@@ -32,6 +31,7 @@ from app.handles import LocalCall, RemoteCall, RemoteRetriever, StageCall
 from app.handoff import HandoffMeter
 from app.keys.ring import Keys
 from app.metrics import Metrics, RayMetrics
+from app.notes import note_request
 from app.remote_engine import RemoteEngine
 from app.routing.pipeline import RoutedPipeline
 from app.stages.generator import Generator
@@ -56,7 +56,7 @@ class Gateway(GatewayRpcs):
     async def __init__(self, shape: dict[str, Any], handles: dict[str, Any]) -> None:  # type: ignore[misc]  # Serve awaits it
         self._shape = PipelineShape.parse(shape, "pipeline")
         self._metrics: Metrics = RayMetrics()
-        self._live = LiveSettings("gateway", self._take, self._metrics, _lasting)
+        self._live = LiveSettings("gateway", self._take, self._metrics, lasting_settings)
         self._keys = Keys(self._metrics, ClusterKept("keys"))
         self._batches = BatchWorker(self._metrics, self._keys)
         self._settings: GatewayConfig | None = None
@@ -104,7 +104,7 @@ class Gateway(GatewayRpcs):
         return LocalCall(name, self._runners[name], admission, self._traces)
 
     async def __serve_build_asgi_app__(self) -> FastAPI:
-        ways = (lambda: self._pipeline, self._current_settings, self._observe, self._traces)
+        ways = (lambda: self._pipeline, self._current_settings, partial(note_request, self._metrics), self._traces)
         # Serve's gRPC proxy, unlike its HTTP proxy, leaves the reply's request id to us.
         inner = build_api(*ways, keys=self._keys)
         self._rpc = RpcService(inner, lambda: self._current_settings().limits.max_timeout_seconds)
@@ -116,11 +116,6 @@ class Gateway(GatewayRpcs):
         if self._settings is None:
             raise StageUnavailable("The gateway has no settings yet; try again shortly.", "gateway", None, 1)
         return self._settings
-
-    def _observe(self, seen: Observed) -> None:
-        where = {"route": seen.route, "outcome": seen.outcome, "profile": seen.profile, "variant": seen.variant}
-        self._metrics.add("baton_requests_total", **where, status=str(seen.status), priority=seen.priority)
-        self._metrics.add("baton_request_milliseconds", seen.seconds * 1000, **where)
 
     async def reconfigure(self, user_config: Any) -> None:
         """Take new settings, checked as a whole before any stage sees its part; refused ones leave the old in force.
@@ -163,10 +158,6 @@ class Gateway(GatewayRpcs):
         traces = getattr(self, "_traces", None)
         if traces is not None:
             traces.close()
-
-
-def _lasting(settings: Any) -> Any:
-    return {**settings, "guardrail": lasting(settings.get("guardrail", {}))}
 
 
 def _gateways() -> int:

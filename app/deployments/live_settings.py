@@ -69,6 +69,11 @@ def lasting(guardrail: Any) -> dict[str, Any]:
     return config.model_dump(mode="json", by_alias=True, exclude_defaults=True)
 
 
+def lasting_settings(settings: Any) -> dict[str, Any]:
+    """Return an ingress's settings as they may be kept; see :func:`lasting`."""
+    return {**settings, "guardrail": lasting(settings.get("guardrail", {}))}
+
+
 class LiveSettings:
     """Hands a replica its settings.
 

@@ -10,8 +10,7 @@ from fastapi import Request
 from app.answers.json_check import check_schema
 from app.api.caps import answer_tokens, at_most, candidates_for, check_stop, deadline_for, holds_at_most
 from app.api.chat.schema import ChatMessage, ChatRequest
-from app.api.context import facts_of, gateway
-from app.api.priorities import Priority, resolve_priority
+from app.api.priorities import Priority
 from app.api.resolution import Target
 from app.api.retrieval import retrieval_query
 from app.api.routing import asked_in_chat, routed_job
@@ -28,14 +27,7 @@ def answering_job(request: Request, body: ChatRequest, target: Target) -> ChatJo
 
     Raises what :func:`build_job` and :func:`app.api.priorities.resolve_priority` raise.
     """
-    config, request_id = gateway(request).settings(), facts_of(request.scope).request_id
-    priority = resolve_priority(config, body.priority)
-    return routed_job(
-        request,
-        target,
-        asked_in_chat(request, body, priority.name),
-        lambda found: build_job(body, found, priority, config.limits, request_id),
-    )
+    return routed_job(request, body, target, asked_in_chat, build_job)
 
 
 def build_job(body: ChatRequest, target: Target, priority: Priority, limits: LimitsConfig, request_id: str) -> ChatJob:

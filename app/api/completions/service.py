@@ -6,8 +6,7 @@ from fastapi import Request
 
 from app.api.caps import answer_tokens, at_most, candidates_for, check_stop, deadline_for
 from app.api.completions.schema import CompletionRequest
-from app.api.context import facts_of, gateway
-from app.api.priorities import Priority, resolve_priority
+from app.api.priorities import Priority
 from app.api.resolution import Target
 from app.api.routing import asked_in_completion, routed_job
 from app.config.gateway import LimitsConfig
@@ -19,14 +18,7 @@ def completing_job(request: Request, body: CompletionRequest, target: Target) ->
 
     Raises what :func:`build_job` and :func:`app.api.priorities.resolve_priority` raise.
     """
-    config, request_id = gateway(request).settings(), facts_of(request.scope).request_id
-    priority = resolve_priority(config, body.priority)
-    return routed_job(
-        request,
-        target,
-        asked_in_completion(request, body, priority.name),
-        lambda found: build_job(body, found, priority, config.limits, request_id),
-    )
+    return routed_job(request, body, target, asked_in_completion, build_job)
 
 
 def build_job(
