@@ -9,6 +9,7 @@ from typing import Any
 from ray import serve
 from ray.serve import Application
 
+from app.config.deployment_options import ingress_room
 from app.config.pipeline import PipelineShape
 from app.config.serve import STAGES
 from app.delivery.engines import with_download
@@ -44,8 +45,7 @@ def build_pipeline(args: dict[str, Any]) -> Application:
         serve.deployment(serve.ingress()(Gateway))
         .options(
             name="gateway",
-            # The gateway sheds by itself, in OpenAI's shape, with Retry-After: Serve's own limit must not bite first.
-            max_ongoing_requests=4 * (gateway.max_ongoing_requests + max(0, gateway.max_queued_requests)),
+            max_ongoing_requests=ingress_room(gateway.max_ongoing_requests, gateway.max_queued_requests),
             **gateway.options,
         )
         .bind(plain, handles)
@@ -112,8 +112,7 @@ def build_engine_loop(args: dict[str, Any]) -> Application:
     )
     return (
         serve.deployment(serve.ingress()(EngineLoopServer))
-        # The loop sheds by itself, in OpenAI's shape, with Retry-After: Serve's own limit must not bite first.
-        .options(name="engine_loop", max_ongoing_requests=4 * shape.most_requests, user_config={})
+        .options(name="engine_loop", max_ongoing_requests=ingress_room(shape.most_requests), user_config={})
         .bind(plain, splicer)
     )
 

@@ -8,6 +8,7 @@ from typing import Any
 
 from fastapi import Request, Response
 
+from app.api.charging import charged
 from app.api.chunks import ChunkWriter, stream_frames
 from app.api.context import facts_of, gateway
 from app.api.hangup import closing, run_unless_gone
@@ -15,7 +16,6 @@ from app.api.replies import Answer, collect, json_reply
 from app.api.sse import EventStream
 from app.errors import BatonError, Forbidden
 from app.jobs import ChatEvent, ChatJob, Finished, Shadow, Started
-from app.keys.meter import Meter
 from app.keys.rights import Rights
 from app.messages import Delta
 
@@ -42,7 +42,7 @@ def _events(request: Request, job: ChatJob) -> AsyncIterator[ChatEvent]:
     events = gateway(request).port().chat(confined_job)
     if job.question_field == "prompt":
         events = _about_prompt(events)
-    return charged(events, facts.meter) if facts.meter.counts_tokens else events
+    return charged(events, facts.meter, _tokens_so_far) if facts.meter.counts_tokens else events
 
 
 async def _about_prompt(events: AsyncIterator[ChatEvent]) -> AsyncIterator[ChatEvent]:
@@ -79,22 +79,12 @@ def _confined_shadow(shadow: Shadow, rights: Rights) -> Shadow:
         return replace(shadow, job=None)
 
 
-async def charged(events: AsyncIterator[ChatEvent], meter: Meter) -> AsyncIterator[ChatEvent]:
-    """Pass an answer's events on and charge its tokens at the end, whichever way it ends.
-
-    Whoever hangs up or runs into an error pays for the prompt that was read and the pieces that came: each is a token
-    or more.
-    """
-    tokens = 0
-    try:
-        async with closing(events) as stream:
-            async for event in stream:
-                if isinstance(event, Started):
-                    tokens = event.prompt_tokens
-                elif isinstance(event, Delta):
-                    tokens += max(len(event.logprobs), int(bool(event.content)))
-                elif isinstance(event, Finished):
-                    tokens = event.usage.prompt_tokens + event.usage.completion_tokens
-                yield event
-    finally:
-        meter.charge(tokens)
+def _tokens_so_far(before: int, event: ChatEvent) -> int:
+    """Return an answer's tokens, prompt included, as far as its events tell them."""
+    if isinstance(event, Started):
+        return event.prompt_tokens
+    if isinstance(event, Delta):
+        return before + max(len(event.logprobs), int(bool(event.content)))
+    if isinstance(event, Finished):
+        return event.usage.prompt_tokens + event.usage.completion_tokens
+    return before

@@ -27,6 +27,8 @@ DEPRECATED: Mapping[str, str] = {
 }
 
 _INITIAL_REPLICAS = 2
+#: Health checks, pages and refusals pass beside the requests that an ingress counts.
+_ROOM_FACTOR = 4
 
 Seconds = Annotated[float, Field(ge=0)]
 Positive = Annotated[float, Field(gt=0)]
@@ -147,6 +149,14 @@ class DeploymentOptions(_RayOptions):
     gateway take 100 unless they use GPUs, Ray's default is 0."""
     rolling_update_percentage: Annotated[float, Field(gt=0, le=100)] | None = None
     """Share of replicas that an update replaces at once."""
+
+
+def ingress_room(at_once: int, waiting: int = 0) -> int:
+    """Return Serve's own limit for an ingress that works on ``at_once`` requests while ``waiting`` more may wait.
+
+    Such an ingress sheds by itself, in OpenAI's shape and with Retry-After: Serve's limit must not bite first.
+    """
+    return _ROOM_FACTOR * (at_once + max(0, waiting))
 
 
 def _deprecation(raw: Mapping[str, Any]) -> str | None:

@@ -18,6 +18,7 @@ from app.api.rpc.service import RpcService
 from app.apps.guarding import Guard
 from app.config.applications import IngressSettings, IngressShape
 from app.config.base import Config
+from app.config.deployment_options import ingress_room
 from app.config.gateway import LimitsConfig
 from app.config.guardrail import GuardrailConfig
 from app.deployments.application_steps import RemoteStep, bind, bind_steps
@@ -122,8 +123,7 @@ def build_ingress(ingress: type[Ingress[Any]], stages: Config, steps: Mapping[st
     """
     shapes = {name: getattr(stages, name) for name in type(stages).model_fields}
     own = shapes.pop(ingress.name)
-    # The ingress sheds by itself, in OpenAI's shape, with Retry-After: Serve's own limit must not bite first.
-    room = 4 * (own.max_ongoing_requests + max(0, own.max_queued_requests))
+    room = ingress_room(own.max_ongoing_requests, own.max_queued_requests)
     open_wide = own.model_copy(update={"max_ongoing_requests": room, "max_queued_requests": -1})
     app = serve.ingress()(ingress)
     handed = bind_steps(shapes) if steps is None else dict(steps)

@@ -5,16 +5,14 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
-from app.config.embedder import EmbedderConfig, looks_like_a_path
-from app.delivery.hub import pull_from_hub, whole_copy
-from app.errors import ConfigError, StageUnavailable, bounded
-from app.logs import logger
-from app.weights.sharing import Held, fingerprint, node_store, share
-
-log = logger("embedder")
+from app.config.embedder import EmbedderConfig
+from app.errors import ConfigError, bounded
+from app.weights import checkpoints
+from app.weights.sharing import Held
 
 _TOKENIZER_FILES = (
     "tokenizer.json",
@@ -51,7 +49,7 @@ def load(config: EmbedderConfig) -> Checkpoint:
     """Load the encoder of ``config``. Raises :class:`ConfigError` naming the source and what to change."""
     folder = folder_of(config)
     _check_files(config.source, folder)
-    device = _pick_device(config)
+    device = checkpoints.pick_device(config.device, "embedder.device", "retriever")
     try:
         held = _share_model(config, folder) if config.shared_weights and device == "cpu" else None
         model = _load_model(config, folder, device) if held is None else held.module
@@ -79,24 +77,8 @@ def load(config: EmbedderConfig) -> Checkpoint:
 
 
 def folder_of(config: EmbedderConfig) -> Path:
-    """Return the folder of the model's files: the mounted one, or that of a hub id in the local cache.
-
-    An id is turned into a folder before transformers sees it, which otherwise asks the hub even when told not to.
-    """
-    if looks_like_a_path(config.source):
-        folder = Path(config.source).expanduser()
-        if not folder.is_dir():
-            raise _fault(
-                config.source, "is not a folder", "mount the model there or set embedder.source to where it is"
-            )
-        return folder
-    if not config.local_files_only:
-        return pull_from_hub(config.source, "main", log.info)
-    cached = whole_copy(config.source)
-    if cached is None:
-        remedy = "set embedder.source to a mounted folder, or embedder.localFilesOnly to false to download it"
-        raise _fault(config.source, "is not in the local hub cache", remedy)
-    return cached
+    """Return the folder of the model's files: the mounted one, or that of a hub id in the local cache."""
+    return checkpoints.folder_of(config.source, config.local_files_only, "embedder", partial(_fault, config.source))
 
 
 def _check_files(source: str, folder: Path) -> None:
@@ -107,20 +89,6 @@ def _check_files(source: str, folder: Path) -> None:
         raise _fault(source, "has no tokenizer files", "copy the model's tokenizer.json into it")
     if not any(any(folder.glob(pattern)) for pattern in _WEIGHT_FILES):
         raise _fault(source, "has no weights", "copy the model's *.safetensors into it")
-
-
-def _pick_device(config: EmbedderConfig) -> str:
-    import torch
-
-    has_gpu = torch.cuda.is_available()
-    if config.device == "auto":
-        return "cuda" if has_gpu else "cpu"
-    if config.device != "cpu" and not has_gpu:
-        raise ConfigError(
-            f"embedder.device is {config.device} but no GPU is visible: set it to auto or cpu, or give the pod a GPU",
-            "retriever",
-        )
-    return config.device
 
 
 def _load_model(config: EmbedderConfig, folder: Path, device: str) -> Any:
@@ -144,12 +112,7 @@ def _share_model(config: EmbedderConfig, folder: Path) -> Held | None:
     # Whoever waits for the first replica to publish should have the long imports behind it.
     from transformers import AutoModel  # noqa: F401
 
-    name = f"{folder.resolve()}:{config.dtype}"
-    try:
-        return share(node_store(), name, fingerprint(folder, name), lambda: _load_model(config, folder, "cpu"))
-    except StageUnavailable as error:
-        log.warning("the embedder loads weights of its own: %s", error)
-        return None
+    return checkpoints.node_copy(folder, config.dtype, lambda: _load_model(config, folder, "cpu"), "the embedder")
 
 
 def _cast(model: Any, dtype: Any) -> None:

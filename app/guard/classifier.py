@@ -8,11 +8,9 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from app.config.guardrail import ClassifierRule
-from app.errors import ConfigError, StageUnavailable, bounded
-from app.logs import logger
-from app.weights.sharing import Follower, Held, fingerprint, node_store, share
-
-log = logger("guardrail")
+from app.errors import ConfigError, bounded
+from app.weights.checkpoints import node_copy
+from app.weights.sharing import Follower, Held
 
 _WINDOWS_AT_ONCE = 16
 
@@ -85,7 +83,9 @@ def load_classifier(rule: ClassifierRule, where: str) -> Classifier:
     _check_folder(rule, where)
     try:
         tokenizer = AutoTokenizer.from_pretrained(rule.path, local_files_only=True)
-        held = _share_model(rule, where) if rule.shared_weights else None
+        held = (
+            node_copy(Path(rule.path), "classifier", lambda: _load_model(rule), where) if rule.shared_weights else None
+        )
         model = _load_model(rule) if held is None else held.module
     except (OSError, ValueError) as error:
         raise _unreadable(rule, where, error) from None
@@ -133,14 +133,3 @@ def _load_model(rule: ClassifierRule) -> Any:
     from transformers import AutoModelForSequenceClassification
 
     return AutoModelForSequenceClassification.from_pretrained(rule.path, local_files_only=True).eval()
-
-
-def _share_model(rule: ClassifierRule, where: str) -> Held | None:
-    """Return the node's copy of the model; None when its store is away, since a private copy serves as well."""
-    folder = Path(rule.path)
-    name = f"{folder.resolve()}:classifier"
-    try:
-        return share(node_store(), name, fingerprint(folder, name), lambda: _load_model(rule))
-    except StageUnavailable as error:
-        log.warning("%s loads weights of its own: %s", where, error)
-        return None

@@ -13,6 +13,7 @@ from fastapi import APIRouter, FastAPI, Request, Response
 from app.api.application import Surroundings, protect
 from app.api.body import JsonRoute
 from app.api.caps import at_most, check_stop, deadline_for, holds_at_most
+from app.api.charging import charged
 from app.api.chat.service import as_message
 from app.api.context import Observe, Observed, facts_of
 from app.api.hangup import run_unless_gone, within
@@ -23,7 +24,6 @@ from app.apps.engine_loop.schema import LoopBody
 from app.apps.engine_loop.service import Began, End, LoopEvent, LoopJob, LoopService, Piece
 from app.config.engine_loop import EngineLoopSettings
 from app.errors import InternalError, InvalidRequest
-from app.keys.meter import Meter
 from app.keys.ring import Keys
 from app.traces import OFF
 
@@ -65,7 +65,7 @@ async def generate(body: LoopBody, request: Request) -> Response:
     facts.rights.check_model(around.model)
     job = _job(body, around, facts.rights.tenant)
     facts.meter.check_tokens()
-    events = charged(around.service.answer(job), facts.meter)
+    events = charged(around.service.answer(job), facts.meter, tokens_so_far)
     if body.stream:
         return EventStream(_frames(events), job.deadline)
     return json_reply(await run_unless_gone(request.receive, _whole(events, job.deadline)))
@@ -107,21 +107,13 @@ def _job(body: LoopBody, around: ServedLoop, tenant: str) -> LoopJob:
     )
 
 
-async def charged(events: AsyncGenerator[LoopEvent, None], meter: Meter) -> AsyncGenerator[LoopEvent, None]:
-    """Pass events on and charge the answer's tokens at the end, whichever way it ends; a piece is a token or more."""
-    tokens = 0
-    try:
-        async with aclosing(events) as stream:
-            async for event in stream:
-                if isinstance(event, Began):
-                    tokens = event.prompt_tokens
-                elif isinstance(event, Piece):
-                    tokens += 1
-                else:
-                    tokens = event.usage.prompt_tokens + event.usage.completion_tokens
-                yield event
-    finally:
-        meter.charge(tokens)
+def tokens_so_far(before: int, event: LoopEvent) -> int:
+    """Return an answer's tokens, prompt included, as far as its events tell them; a piece is a token or more."""
+    if isinstance(event, Began):
+        return event.prompt_tokens
+    if isinstance(event, Piece):
+        return before + 1
+    return event.usage.prompt_tokens + event.usage.completion_tokens
 
 
 async def _frames(events: AsyncGenerator[LoopEvent, None]) -> AsyncIterator[bytes]:

@@ -10,7 +10,8 @@ import numpy as np
 import pytest
 
 from app.admission import Admission
-from app.apps.engine_loop.api import ServedLoop, build_loop_api, charged
+from app.api.charging import charged
+from app.apps.engine_loop.api import ServedLoop, build_loop_api, tokens_so_far
 from app.apps.engine_loop.hooks import StepMeter
 from app.apps.engine_loop.loop import EngineLoop
 from app.apps.engine_loop.prompts import LoopAssembler, Passage, PromptRequest
@@ -300,9 +301,9 @@ async def test_a_key_pays_for_what_it_got(site):
     async with site(seconds_per_step=0.005) as here:
         whole, broken = Meter(KeyLimits(tokens_per_minute=1000)), Meter(KeyLimits(tokens_per_minute=1000))
         job = here.job(max_tokens=6)
-        async for _ in charged(here.service.answer(job), whole):
+        async for _ in charged(here.service.answer(job), whole, tokens_so_far):
             pass
-        events = charged(here.service.answer(here.job(max_tokens=6)), broken)
+        events = charged(here.service.answer(here.job(max_tokens=6)), broken, tokens_so_far)
         await anext(events)
         await anext(events)
         await events.aclose()
