@@ -162,5 +162,14 @@ def current_trace_id() -> str:
     return format(found.trace_id, "032x") if found is not None and found.is_valid else ""
 
 
+def current_carrier() -> Carrier | None:
+    """Return the span at work here as W3C headers, for what is called next; None where nothing is traced."""
+    api = sys.modules.get("opentelemetry.trace")
+    found = api.get_current_span().get_span_context() if api is not None else None
+    if found is None or not found.is_valid:
+        return None
+    return {"traceparent": f"00-{found.trace_id:032x}-{found.span_id:016x}-{found.trace_flags:02x}"}
+
+
 #: For processes and tests in which nothing is ever traced.
 OFF = Traces("none")

@@ -18,6 +18,7 @@ from app.config.deployment_options import Options
 from app.config.fetching import FetchConfig
 from app.config.gateway import LimitsConfig
 from app.config.guardrail import GuardrailConfig
+from app.config.observing import TracesConfig
 from app.config.pipeline import PipelineSettings, Queue
 from app.config.profile import Count, Fraction, Name
 
@@ -236,8 +237,17 @@ class IngressSettings(Config):
     """API keys."""
     guardrail: GuardrailConfig = GuardrailConfig()
     """Policies."""
+    traces: TracesConfig = TracesConfig()
+    """Spans."""
     policy: Name = "default"
     """The policy for what the application reads."""
+
+
+class StepSettings(Config):
+    """The ``user_config`` of a step's deployment."""
+
+    traces: TracesConfig = TracesConfig()
+    """Spans."""
 
 
 class AnalyzeLive(AnalyzeSettings, IngressSettings):
@@ -249,7 +259,7 @@ class ArticlesLive(ArticlesSettings, IngressSettings):
 
 
 #: What an ingress takes of the pipeline's settings.
-SHARED = ("limits", "auth", "guardrail")
+SHARED = ("limits", "auth", "guardrail", "traces")
 
 
 def check_applications(beside: ApplicationsConfig, settings: PipelineSettings, models: Collection[str]) -> None:

@@ -12,6 +12,7 @@ from app.config.base import Config
 from app.config.deployment_options import Options
 from app.config.gateway import LimitsConfig
 from app.config.guardrail import GuardrailConfig
+from app.config.observing import TracesConfig
 from app.config.profile import Count, Name, SamplingDefaults
 
 #: vLLM's arguments where the configuration names none.
@@ -146,6 +147,8 @@ class EngineLoopSettings(LoopOwnSettings):
     """Policies."""
     auth: AuthConfig = AuthConfig()
     """API keys."""
+    traces: TracesConfig = TracesConfig()
+    """Spans."""
 
     @model_validator(mode="after")
     def _parts_fit_together(self) -> Self:

@@ -98,7 +98,7 @@ def _application(
     deployments = []
     for step in sorted(type(application.stages).model_fields):
         entry = {"name": step, **_rolled(replicated(getattr(application.stages, step)))}
-        deployments.append(entry | ({"user_config": live | own} if step == name else {}))
+        deployments.append(entry | {"user_config": live | own if step == name else {"traces": live["traces"]}})
     return {
         "name": name,
         "import_path": f"app.main:build_{name}",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import replace
@@ -31,6 +32,7 @@ from app.keys.ring import Keys
 from app.metrics import Metrics, RayMetrics
 from app.notes import note_request
 from app.stages.guardrail import Guardrail
+from app.traces import Traces
 
 Live = TypeVar("Live", bound=IngressSettings)
 
@@ -52,13 +54,14 @@ class Ingress(ApplicationRpcs, ABC, Generic[Live]):
     async def __init__(self, shape: dict[str, Any], handles: dict[str, Any]) -> None:  # type: ignore[misc]
         own = IngressShape.parse(shape, f"stages.{self.name}")
         self._metrics: Metrics = RayMetrics()
+        self._traces = Traces(self.name)
         self._live = LiveSettings(self.name, self._take, self._metrics, lasting_settings)
         self._keys = Keys(self._metrics, ClusterKept("keys"))
         self._settings: Live | None = None
         self._runner = GuardrailRunner(Guardrail(GuardrailConfig()), _GUARDRAIL_THREADS)
         await self._runner.start()
         self._admission = Admission(self.name, own.max_ongoing_requests, own.max_queued_requests, self._metrics)
-        self._steps = {name: RemoteStep(name, handle, self._metrics) for name, handle in handles.items()}
+        self._steps = {name: RemoteStep(name, handle, self._metrics, self._traces) for name, handle in handles.items()}
 
     @abstractmethod
     def service(self, steps: Mapping[str, Any], guard: Guard) -> Any:
@@ -76,10 +79,10 @@ class Ingress(ApplicationRpcs, ABC, Generic[Live]):
 
     async def __serve_build_asgi_app__(self) -> FastAPI:
         admission = Admission("guardrail", _GUARDRAIL_THREADS, -1, self._metrics)
-        guard = Guard(LocalCall("guardrail", self._runner, admission), self._metrics, self._policy)
+        guard = Guard(LocalCall("guardrail", self._runner, admission, self._traces), self._metrics, self._policy)
         service = self.service(self._steps, guard)
         application = Application(self.name, service, self._limits, self._admission, self._metrics)
-        around = Surroundings(partial(note_request, self._metrics), keys=self._keys)
+        around = Surroundings(partial(note_request, self._metrics), self._traces, self._keys)
         # Serve's gRPC proxy, unlike its HTTP proxy, leaves the reply's request id to us.
         inner = build_application(application, self.router(), around)
         self._rpc = RpcService(inner, lambda: self._limits().max_timeout_seconds)
@@ -108,12 +111,19 @@ class Ingress(ApplicationRpcs, ABC, Generic[Live]):
                 self.name,
             )
         await self._runner.configure(settings.guardrail)
+        await asyncio.to_thread(self._traces.configure, settings.traces)
         self._keys.use(keys)
         self._settings = settings
 
     def check_health(self) -> None:
         """Raise when the application cannot serve, so that Serve replaces the replica."""
         self.settings()
+
+    def __del__(self) -> None:
+        """Send the last spans; Serve calls this when a replica stops."""
+        traces = getattr(self, "_traces", None)
+        if traces is not None:
+            traces.close()
 
 
 def build_ingress(ingress: type[Ingress[Any]], stages: Config, steps: Mapping[str, Any] | None = None) -> Any:

@@ -42,7 +42,7 @@ class ArticlesIngress(Ingress[ArticlesLive]):
         from app.apps.articles import Articles, Steps
         from app.apps.source import Fetching
 
-        source = Fetching(lambda: self.settings().fetch)
+        source = Fetching(lambda: self.settings().fetch, self._traces)
         gone_through = Steps(steps["sentiment"], steps["summary"], steps["entities"])
         return Articles(gone_through, source, guard, self.settings)
 

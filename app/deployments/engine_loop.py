@@ -16,7 +16,7 @@ from app.apps.engine_loop.hooks import Hook, StepMeter, load_hooks
 from app.apps.engine_loop.loop import EngineLoop
 from app.apps.engine_loop.prompts import LoopAssembler
 from app.apps.engine_loop.response_cache import ResponseCache
-from app.apps.engine_loop.service import LoopService
+from app.apps.engine_loop.service import LoopService, LoopStages
 from app.apps.engine_loop.splicing import Part, Spliced, Splicer
 from app.config.answers import AssemblerConfig, ModelWindow
 from app.config.engine_loop import EngineLoopSettings, EngineLoopShape
@@ -30,6 +30,7 @@ from app.keys.ring import Keys
 from app.metrics import Metrics, RayMetrics
 from app.notes import note_request
 from app.stages.guardrail import Guardrail
+from app.traces import Carrier, Traces
 
 
 class EngineLoopServer:
@@ -41,6 +42,7 @@ class EngineLoopServer:
     async def __init__(self, shape: dict[str, Any], splicer: Any = None) -> None:  # type: ignore[misc]  # Serve awaits it
         self._shape = shape_of = EngineLoopShape.parse(shape, "args")
         self._metrics: Metrics = RayMetrics()
+        self._traces = Traces(STAGE)
         self._settings: EngineLoopSettings | None = None
         self._live = LiveSettings(STAGE, self._take, self._metrics, lasting_settings)
         self._keys = Keys(self._metrics, ClusterKept("keys"))
@@ -62,12 +64,13 @@ class EngineLoopServer:
         self._service = LoopService(
             shape_of.model,
             self._loop,
-            {
-                "guardrail": self._call("guardrail", self._guardrail),
-                "assembler": self._call("assembler", self._assembler),
-            },
-            None if splicer is None else RemoteCall("splicer", splicer, self._metrics),
+            LoopStages(
+                self._call("guardrail", self._guardrail),
+                self._call("assembler", self._assembler),
+                None if splicer is None else RemoteCall("splicer", splicer, self._metrics, traces=self._traces),
+            ),
             self._metrics,
+            self._traces,
             caching=caching,
         )
 
@@ -78,11 +81,11 @@ class EngineLoopServer:
 
     def _call(self, name: str, runner: StageRunner) -> LocalCall:
         most = self._shape.most_requests
-        return LocalCall(name, runner, Admission(name, most, most, self._metrics))
+        return LocalCall(name, runner, Admission(name, most, most, self._metrics), self._traces)
 
     async def __serve_build_asgi_app__(self) -> FastAPI:
         around = ServedLoop(self._shape.model, self._shape.context_tokens, self._service, self._current)
-        return build_loop_api(around, partial(note_request, self._metrics), self._keys, behind_proxy=True)
+        return build_loop_api(around, partial(note_request, self._metrics), self._keys, self._traces, behind_proxy=True)
 
     def _current(self) -> EngineLoopSettings:
         if self._settings is None:
@@ -102,6 +105,7 @@ class EngineLoopServer:
         await self._assembler.configure(
             AssemblerConfig(default_max_tokens=longest, min_answer_tokens=min(128, longest))
         )
+        await asyncio.to_thread(self._traces.configure, settings.traces)
         self._keys.use(keys)
         self._settings = settings
 
@@ -111,9 +115,11 @@ class EngineLoopServer:
 
     async def __del__(self) -> None:
         """Stop the engine; Serve calls this when a replica stops."""
-        loop = getattr(self, "_loop", None)
+        loop, traces = getattr(self, "_loop", None), getattr(self, "_traces", None)
         if loop is not None:
             await loop.stop()
+        if traces is not None:
+            await asyncio.to_thread(traces.close)
 
 
 class SplicerServer:
@@ -127,8 +133,14 @@ class SplicerServer:
         matrix, dtype = load_matrix(parsed.source, parsed.embeddings.weight)
         self._splicer = Splicer(matrix, dtype, parsed.embeddings.cached_passages, parsed.embeddings.cached_bytes)
 
-    async def manage(self, method: str, parts: tuple[Part, ...]) -> tuple[Spliced, float]:
-        """Return the spliced prompt and the time at which it was done. The one ``method`` is ``splice``."""
+    async def manage(
+        self, method: str, parts: tuple[Part, ...], *, trace: Carrier | None = None
+    ) -> tuple[Spliced, float]:
+        """Return the spliced prompt and the time at which it was done. The one ``method`` is ``splice``.
+
+        The caller's span is all there is of it in a ``trace``: this process makes none.
+        """
+        del trace
         if method != "splice":
             raise InvalidRequest(f"The splicer has no method {method!r}.", "splicer")
         spliced = await asyncio.to_thread(self._splicer.splice, parts)

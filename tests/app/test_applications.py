@@ -18,6 +18,7 @@ from app.protos.baton_pb2_grpc import BatonStub
 from app.testing.mediawiki import FakeMediaWiki
 from tests.app.baton import ROOT, START_SECONDS
 from tests.app.fake_cluster import PORT, configuration, running
+from tests.collector import Collector
 
 DOCUMENTATION = (ROOT / "docs" / "applications.md").read_text("utf-8")
 README = (ROOT / "README.md").read_text("utf-8")
@@ -255,6 +256,38 @@ def test_with_keys_on_both_are_closed_and_scopes_count(site, tmp_path):
     finally:
         site.put()
         site.until(lambda: asked("/analyze").status_code == 200)
+
+
+@pytest.mark.timeout(START_SECONDS)
+def test_a_request_is_one_trace_through_the_steps(site):
+    trace = "9bf92f3577b34da6a3ce929d0e0e4736"
+
+    def search():
+        headers = {"traceparent": f"00-{trace}-00f067aa0ba902b7-01"}
+        return site.http.get("/articles", params={"search_term": "Ada Lovelace"}, headers=headers)
+
+    with Collector() as collector:
+        site.put(lambda raw: raw["settings"].update(traces={"endpoint": collector.endpoint}))
+        try:
+            site.until(lambda: "traceparent" in site.analyze("Hello.").headers)
+            site.until(lambda: "traceparent" in site.http.get("/articles").headers)
+            reply = search()
+            steps = ("sentiment", "summary", "entities")
+            work = {(name, kind) for name in steps for kind in ("client", "server")}
+            spans = collector.wait_for(trace, {"GET /articles", "fetcher", "guardrail", "summary batch"} | work)
+        finally:
+            site.put()
+            site.until(lambda: "traceparent" not in site.http.get("/articles").headers)
+    (root,) = [span for span in spans if span.name == "GET /articles"]
+    assert (root.service, root.parent) == ("baton-articles", "00f067aa0ba902b7")
+    assert reply.headers["traceparent"] == f"00-{trace}-{root.id}-01"
+    for name in steps:
+        (call,) = [span for span in spans if (span.name, span.kind) == (name, "client")]
+        (done,) = [span for span in spans if (span.name, span.kind) == (name, "server")]
+        assert (call.parent, done.parent, done.service) == (root.id, call.id, f"baton-{name}")
+        assert call.start <= done.start <= done.end <= call.end
+    assert not [span for span in spans if span.failed]
+    assert b"Lovelace" not in b"".join(collector.raw)
 
 
 @pytest.mark.timeout(START_SECONDS)

@@ -15,7 +15,7 @@ from app.handles import LocalCall, RemoteCall
 from app.messages import GenerateRequest
 from app.metrics import MemoryMetrics
 from app.span_facts import question_of
-from app.traces import NO_SPAN, OFF, Traces, current_trace_id
+from app.traces import NO_SPAN, OFF, Traces, current_carrier, current_trace_id
 from tests.collector import Collector
 from tests.unit.site import Site, job
 from tests.unit.test_handles import Handle, Response
@@ -128,6 +128,8 @@ async def test_a_call_to_another_process_takes_the_trace_along(traces, collector
     there.configure(TracesConfig(endpoint=collector.endpoint))
     with there.handled("postprocessor", handle.keywords[0]["trace"], None):
         assert current_trace_id() == TRACE
+        handed_on = current_carrier()
+    assert current_carrier() is None
     there.close()
     traces.close()
     spans = collector.of_trace(TRACE)
@@ -135,6 +137,7 @@ async def test_a_call_to_another_process_takes_the_trace_along(traces, collector
     assert sent == [f"00-{TRACE}-{span.id}-01" for span in calls]
     (work,) = [span for span in spans if span.service == "baton-postprocessor"]
     assert (work.kind, work.parent) == ("server", calls[0].id)
+    assert handed_on == {"traceparent": f"00-{TRACE}-{work.id}-01"}
 
 
 async def test_embeddings_tell_their_tokens(tmp_path, traces, collector):

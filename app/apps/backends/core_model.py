@@ -16,6 +16,7 @@ from app.apps.messages import Entity, Sentiment, SummaryRequest
 from app.config.backends import STARS
 from app.errors import ClientError, ContextLengthExceeded, EngineFailed
 from app.messages import Delta, GenerateRequest
+from app.traces import current_carrier
 
 In = TypeVar("In")
 Out = TypeVar("Out")
@@ -75,6 +76,7 @@ class CoreModel(Backend[In, Out]):
             max_tokens=task.max_tokens(request),
             sampling={"temperature": 0},
             response_format={"type": "json_schema", "json_schema": {"name": "answer", "schema": task.schema(request)}},
+            trace=current_carrier(),
         )
         try:
             async with aclosing(self._engine.run(asked)) as deltas:

@@ -25,7 +25,7 @@ from app.apps.engine_loop.service import Began, End, LoopEvent, LoopJob, LoopSer
 from app.config.engine_loop import EngineLoopSettings
 from app.errors import InternalError, InvalidRequest
 from app.keys.ring import Keys
-from app.traces import OFF
+from app.traces import OFF, Traces
 
 router = APIRouter(route_class=JsonRoute, strict_content_type=False)
 _PREFIX = "/engine-loop"
@@ -41,7 +41,9 @@ class ServedLoop:
     settings: Callable[[], EngineLoopSettings]
 
 
-def build_loop_api(around: ServedLoop, observe: Observe, keys: Keys, *, behind_proxy: bool = False) -> FastAPI:
+def build_loop_api(
+    around: ServedLoop, observe: Observe, keys: Keys, traces: Traces = OFF, *, behind_proxy: bool = False
+) -> FastAPI:
     """Return the application, with the middleware of the gateway: ids, origins, keys, limits on bodies."""
     app = FastAPI(title="Baton's engine loop", docs_url=None, redoc_url=None, redirect_slashes=False)
     app.state.loop = around
@@ -49,7 +51,7 @@ def build_loop_api(around: ServedLoop, observe: Observe, keys: Keys, *, behind_p
     def observed(seen: Observed) -> None:
         observe(replace(seen, route=_PREFIX + seen.route if seen.route.startswith("/") else seen.route))
 
-    protect(app, lambda: around.settings().limits, Surroundings(observed, OFF, keys, behind_proxy))
+    protect(app, lambda: around.settings().limits, Surroundings(observed, traces, keys, behind_proxy))
     app.include_router(router)
     return app
 

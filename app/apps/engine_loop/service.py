@@ -23,6 +23,7 @@ from app.messages import Delta, Direction, JudgeRequest, Message, Usage, Verdict
 from app.metrics import Metrics
 from app.notes import note_verdict
 from app.outgoing import BLOCKED, OutgoingChoice
+from app.traces import OFF, Traces
 
 #: How the prompt reaches the engine.
 Way = Literal["text", "embeddings"]
@@ -89,6 +90,15 @@ class SplicerCall(Protocol):
         ...
 
 
+@dataclass(frozen=True, slots=True)
+class LoopStages:
+    """What a request goes through before the engine; ``splicer`` where prompts may be tensors."""
+
+    guardrail: StageCall
+    assembler: StageCall
+    splicer: SplicerCall | None = None
+
+
 class LoopService:
     """Judges, assembles, splices where it is asked to, and reads the answer off the loop through the guardrail."""
 
@@ -96,17 +106,17 @@ class LoopService:
         self,
         model: str,
         loop: EngineLoop,
-        stages: Mapping[Literal["guardrail", "assembler"], StageCall],
-        splicer: SplicerCall | None,
+        stages: LoopStages,
         metrics: Metrics,
+        traces: Traces = OFF,
         *,
         caching: bool,
     ) -> None:
         self._model = model
         self._loop = loop
         self._stages = stages
-        self._splicer = splicer
         self._metrics = metrics
+        self._traces = traces
         self._meter = HandoffMeter(metrics)
         self._caching = caching
         self._tensors = 0
@@ -119,11 +129,9 @@ class LoopService:
         """
         self._loop.check_room()  # refused later, a request has paid for guardrail and assembly already
         job = await self._judged(job)
-        prompt: LoopPrompt = (
-            await self._stages["assembler"]
-            .submit(PromptRequest(job.system_prompt, job.messages, job.passages, job.max_tokens))
-            .result(job.deadline)
-        )
+        prompt: LoopPrompt = await self._stages.assembler.submit(
+            PromptRequest(job.system_prompt, job.messages, job.passages, job.max_tokens)
+        ).result(job.deadline)
         tensor, handoff = await self._spliced(job, prompt) if job.way == "embeddings" else (None, None)
         request = await self._request(job, prompt, tensor)
         del tensor  # the engine's request holds it for as long as it is needed
@@ -131,17 +139,20 @@ class LoopService:
         yield Began(request.prompt_tokens)
         tokens, cached = 0, False
         began = time.monotonic()
-        with closing(Deadline(job.deadline, STAGE)) as deadline:
+        span = self._traces.stage(STAGE, call=True)
+        with span, closing(Deadline(job.deadline, STAGE)) as deadline:
             async with aclosing(self._loop.generate(request)) as pieces:
                 while (piece := await deadline.next_of(pieces)) is not None:
                     if not tokens:
                         self._note_first(began)
+                        span.event("first token")
                     tokens, cached = tokens + len(piece.tokens), piece.cached
                     released = await outgoing.push(_delta(piece))
                     if released is not None and released.content:
                         yield Piece(released.content)
                     if outgoing.finish_reason == BLOCKED:
                         break
+            span.set(gen_ai__usage__input_tokens=request.prompt_tokens, gen_ai__usage__output_tokens=tokens)
         self._note_end(request, tokens, began)
         note_verdict(self._metrics, "output", _findings(outgoing))
         usage = Usage(request.prompt_tokens, tokens)
@@ -163,7 +174,7 @@ class LoopService:
 
     async def _judge(self, direction: Direction, texts: tuple[str, ...], job: LoopJob) -> tuple[str, ...]:
         request = JudgeRequest(direction, texts, job.policy)
-        verdict: Verdict = await self._stages["guardrail"].submit(request).result(job.deadline)
+        verdict: Verdict = await self._stages.guardrail.submit(request).result(job.deadline)
         note_verdict(self._metrics, direction, verdict)
         if verdict.action == "block":
             finding = next(found for found in verdict.findings if found.action == "block")
@@ -176,18 +187,18 @@ class LoopService:
         return verdict.texts
 
     async def _judge_output(self, request: JudgeRequest, job: LoopJob) -> Verdict:
-        verdict: Verdict = await self._stages["guardrail"].call(request, job.deadline)
+        verdict: Verdict = await self._stages.guardrail.call(request, job.deadline)
         return verdict
 
     async def _spliced(self, job: LoopJob, prompt: LoopPrompt) -> tuple[TensorPrompt, Handoff]:
-        if self._splicer is None:
+        if self._stages.splicer is None:
             raise InvalidRequest(
                 "Prompts as embeddings are off here: leave input out, or set embeddings.enabled.", STAGE, "input"
             )
         try:
             async with asyncio.timeout_at(job.deadline):
                 spliced: Spliced
-                spliced, made = await self._splicer.manage("splice", prompt.parts)
+                spliced, made = await self._stages.splicer.manage("splice", prompt.parts)
         except TimeoutError:
             raise DeadlineExceeded("The request's deadline has passed.", "splicer") from None
         rows = spliced.rows

@@ -14,6 +14,8 @@ from app.config.engine_loop import EngineLoopSettings, EngineLoopShape, LoopOwnS
 from app.config.pipeline import PipelineSettings
 
 APPLICATION = "engine-loop"
+#: What the application takes of the pipeline's settings.
+SHARED = {"limits", "guardrail", "auth", "traces"}
 
 
 class EngineLoopValues(Config):
@@ -26,7 +28,7 @@ class EngineLoopValues(Config):
     shape: EngineLoopShape | None = None
     """Model, engine, bounds, response cache, prompts as tensors: a change restarts this application."""
     settings: LoopOwnSettings = LoopOwnSettings()
-    """System prompt, sampling and policy: changes in place. Limits, guardrail and keys are those of `settings`."""
+    """System prompt, sampling and policy: changes in place. Limits, guardrail, keys and traces: those of `settings`."""
     env: dict[EnvName, EnvValue] = Field(default_factory=dict)
     """Environment of its processes: a change restarts it."""
     options: Options = Field(default_factory=dict)
@@ -44,8 +46,8 @@ def engine_loop_applications(
 ) -> list[dict[str, Any]]:
     """Return the application for Serve's configuration; none where it is off. Raises ConfigError.
 
-    What the whole installation has in common (limits, guardrail, keys) comes from the pipeline's settings, so no
-    request goes round them here.
+    What the whole installation has in common (:data:`SHARED`) comes from the pipeline's settings, so no request goes
+    round it here.
     """
     if not values.enabled or values.shape is None:
         return []
@@ -53,7 +55,7 @@ def engine_loop_applications(
     splicer = shape["embeddings"].pop("options")
     live = {
         **values.settings.model_dump(mode="json", by_alias=True),
-        **settings.model_dump(mode="json", by_alias=True, include={"limits", "guardrail", "auth"}),
+        **settings.model_dump(mode="json", by_alias=True, include=SHARED),
     }
     EngineLoopSettings.parse(live, "engineLoop.settings")
     deployments = [{**values.options, "name": "engine_loop", "user_config": live}]

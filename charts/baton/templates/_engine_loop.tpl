@@ -6,7 +6,7 @@ test holds them equal. Takes the complete values.
 {{- $loop := .engineLoop -}}
 {{- $splicer := $loop.shape.embeddings.options -}}
 {{- $shape := set (deepCopy $loop.shape) "embeddings" (omit $loop.shape.embeddings "options") -}}
-{{- $live := merge (deepCopy $loop.settings) (pick .settings "limits" "guardrail" "auth" | deepCopy) -}}
+{{- $live := merge (deepCopy $loop.settings) (pick .settings "limits" "guardrail" "auth" "traces" | deepCopy) -}}
 {{- $deployments := list (include "baton.deployment" (list "engine_loop" $loop.options $live) | fromJson) -}}
 {{- if $shape.embeddings.enabled -}}
 {{- $deployments = append $deployments (include "baton.deployment" (list "splicer" $splicer nil) | fromJson) -}}

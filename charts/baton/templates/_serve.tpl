@@ -86,18 +86,18 @@ It is JSON inside YAML: every string is quoted, so no reader takes "no", "1e5" o
 {{- end -}}
 
 {{/*
-(list name application values): an application beside the pipeline. Its ingress, which has its name, takes limits, keys
-and guardrail from the pipeline's settings.
+(list name application values): an application beside the pipeline. Its ingress, which has its name, takes limits, keys,
+guardrail and traces from the pipeline's settings; its steps take the traces.
 */}}
 {{- define "baton.application" -}}
 {{- $name := index . 0 -}}{{- $application := index . 1 -}}{{- $values := index . 2 -}}
-{{- $live := merge (deepCopy $application.settings) (pick (deepCopy $values.settings) "limits" "auth" "guardrail") -}}
+{{- $live := merge (deepCopy $application.settings) (pick (deepCopy $values.settings) "limits" "auth" "guardrail" "traces") -}}
 {{- $args := dict -}}{{- $deployments := list -}}
 {{- range $step, $shape := $application.stages -}}
 {{- $_ := set $args $step (omit $shape "replicas" "options") -}}
 {{- $options := include "baton.stepOptions" $shape | fromJson -}}
 {{- if not (or ($options.ray_actor_options | default dict).num_gpus (hasKey $options "max_surge_percent")) -}}{{- $_ := set $options "max_surge_percent" 100 -}}{{- end -}}
-{{- $own := eq $step $name | ternary $live nil -}}
+{{- $own := eq $step $name | ternary $live (dict "traces" $values.settings.traces) -}}
 {{- $deployments = append $deployments (include "baton.deployment" (list $step $options $own) | fromJson) -}}
 {{- end -}}
 {{- $found := dict "name" $name "import_path" (printf "app.main:build_%s" $name) "route_prefix" (printf "/%s" $name)

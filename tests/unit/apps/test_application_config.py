@@ -65,7 +65,7 @@ def test_the_command_that_the_documentation_shows_turns_both_on(tmp_path):
     assert set(sent(load(tmp_path / "my.yaml", Path("/data")))) >= {"analyze", "articles"}
 
 
-def test_an_application_shares_limits_keys_and_guardrail_with_the_pipeline():
+def test_an_application_shares_limits_keys_guardrail_and_traces_with_the_pipeline():
     application = sent(local(articles={"settings": {"maxEntities": 2}}))["articles"]
     assert (application["route_prefix"], application["import_path"]) == ("/articles", "app.main:build_articles")
     deployments = {found["name"]: found for found in application["deployments"]}
@@ -74,7 +74,8 @@ def test_an_application_shares_limits_keys_and_guardrail_with_the_pipeline():
     assert live["limits"]["allowedHosts"] == ["localhost"]
     assert live["guardrail"]["policies"]["default"]["terms"]
     assert live["auth"]["enabled"] is False
-    assert [name for name, found in deployments.items() if "user_config" in found] == ["articles"]
+    steps = {name: found["user_config"] for name, found in deployments.items() if name != "articles"}
+    assert steps == dict.fromkeys(("sentiment", "summary", "entities"), {"traces": live["traces"]})
     ArticlesLive.parse(live, "user_config")
 
 

@@ -16,7 +16,7 @@ from app.apps.engine_loop.hooks import StepMeter
 from app.apps.engine_loop.loop import EngineLoop
 from app.apps.engine_loop.prompts import LoopAssembler, Passage, PromptRequest
 from app.apps.engine_loop.response_cache import ResponseCache
-from app.apps.engine_loop.service import LoopJob, LoopService
+from app.apps.engine_loop.service import LoopJob, LoopService, LoopStages
 from app.apps.engine_loop.splicing import Splicer
 from app.config.answers import AssemblerConfig, ModelWindow
 from app.config.engine_loop import EngineLoopSettings, ResponseCacheConfig
@@ -64,8 +64,8 @@ class Site:
         self.loop = EngineLoop(lambda: self.engine, hooks, 4, self.metrics)
         self.matrix = np.arange(60_000 * HIDDEN, dtype=np.float32).reshape(-1, HIDDEN)
         splicer = SplicerHere(Splicer(self.matrix, "float32", 64, 1 << 20)) if embeddings else None
-        stages = {name: self.call(name) for name in ("guardrail", "assembler")}
-        self.service = LoopService("tiny", self.loop, stages, splicer, self.metrics, caching=caching)
+        stages = LoopStages(self.call("guardrail"), self.call("assembler"), splicer)
+        self.service = LoopService("tiny", self.loop, stages, self.metrics, caching=caching)
         self.seen = []
 
     def call(self, name):
