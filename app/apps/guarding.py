@@ -9,6 +9,7 @@ from app.errors import GuardrailBlocked
 from app.messages import Direction, JudgeRequest, Verdict
 from app.metrics import Metrics
 from app.notes import note_verdict
+from app.traces import OFF, Traces
 
 _BLOCKED: Mapping[Direction, str] = {
     "input": "The text was blocked by the guardrail; rephrase it.",
@@ -28,15 +29,18 @@ class Judge(Protocol):
 class Guard:
     """Judges the texts of one application under the policy in force: all that models read, and what they write."""
 
-    def __init__(self, judge: Judge, metrics: Metrics, policy: Callable[[], str]) -> None:
+    def __init__(self, judge: Judge, metrics: Metrics, policy: Callable[[], str], traces: Traces = OFF) -> None:
         self._judge = judge
         self._metrics = metrics
         self._policy = policy
+        self._traces = traces
 
     async def passed(self, text: str, direction: Direction, deadline: float) -> str:
         """Return the text, with what is to be redacted redacted. Raises :class:`GuardrailBlocked`."""
         request = JudgeRequest(direction, (text,), self._policy())
-        verdict: Verdict = await self._judge.call(request, deadline)
+        with self._traces.stage("guardrail", request) as span:
+            verdict: Verdict = await self._judge.call(request, deadline)
+            span.found(verdict)
         note_verdict(self._metrics, direction, verdict)
         if verdict.action == "block":
             raise GuardrailBlocked(_BLOCKED[direction], "guardrail", "text" if direction == "input" else None)

@@ -79,7 +79,7 @@ class Ingress(ApplicationRpcs, ABC, Generic[Live]):
 
     async def __serve_build_asgi_app__(self) -> FastAPI:
         admission = Admission("guardrail", _GUARDRAIL_THREADS, -1, self._metrics)
-        guard = Guard(LocalCall("guardrail", self._runner, admission, self._traces), self._metrics, self._policy)
+        guard = Guard(LocalCall("guardrail", self._runner, admission), self._metrics, self._policy, self._traces)
         service = self.service(self._steps, guard)
         application = Application(self.name, service, self._limits, self._admission, self._metrics)
         around = Surroundings(partial(note_request, self._metrics), self._traces, self._keys)
