@@ -19,7 +19,6 @@ from opentelemetry.sdk.trace.export import BatchSpanProcessor
 from opentelemetry.sdk.trace.sampling import ParentBased, TraceIdRatioBased
 from opentelemetry.trace import (
     Link,
-    SpanContext,
     SpanKind,
     Status,
     StatusCode,
@@ -32,7 +31,7 @@ from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapProp
 from app.config.observing import TracesConfig
 from app.errors import BatonError, ClientError
 from app.span_facts import Facts, facts_of
-from app.traces import Carrier, Span
+from app.traces import Carrier, Span, carrier_of, traceparent_of
 
 #: Spans that wait for the collector; over that they are dropped.
 _QUEUED_SPANS = 4096
@@ -58,16 +57,12 @@ class LiveSpan(Span):
     @property
     def handed_on(self) -> Mapping[str, Carrier]:
         """See :class:`app.traces.Span`."""
-        found = self._otel.get_span_context()
-        carrier = {"traceparent": _traceparent(found)}
-        if found.trace_state:
-            carrier["tracestate"] = found.trace_state.to_header()
-        return {"trace": carrier}
+        return {"trace": carrier_of(self._otel.get_span_context())}
 
     @property
     def traceparent(self) -> str:
         """See :class:`app.traces.Span`."""
-        return _traceparent(self._otel.get_span_context())
+        return traceparent_of(self._otel.get_span_context())
 
     @property
     def trace_id(self) -> str:
@@ -167,10 +162,6 @@ class LiveTraces:
         """Record a span that ends now."""
         context = set_span_in_context(parent, Context())
         self._tracer.start_span(name, context, attributes=dict(facts), start_time=began_ns).end()
-
-
-def _traceparent(found: SpanContext) -> str:
-    return f"00-{found.trace_id:032x}-{found.span_id:016x}-{found.trace_flags:02x}"
 
 
 def _complain_seldom(record: logging.LogRecord) -> bool:

@@ -19,6 +19,8 @@ from app.config.observing import TracesConfig
 from app.span_facts import Facts
 
 if TYPE_CHECKING:
+    from opentelemetry.trace import SpanContext
+
     from app.live_traces import LiveTraces
 
 #: How long a process that stops waits for its last spans to be taken.
@@ -166,9 +168,18 @@ def current_carrier() -> Carrier | None:
     """Return the span at work here as W3C headers, for what is called next; None where nothing is traced."""
     api = sys.modules.get("opentelemetry.trace")
     found = api.get_current_span().get_span_context() if api is not None else None
-    if found is None or not found.is_valid:
-        return None
-    return {"traceparent": f"00-{found.trace_id:032x}-{found.span_id:016x}-{found.trace_flags:02x}"}
+    return carrier_of(found) if found is not None and found.is_valid else None
+
+
+def carrier_of(found: SpanContext) -> Carrier:
+    """Return a span as W3C headers."""
+    carrier = {"traceparent": traceparent_of(found)}
+    return carrier | ({"tracestate": found.trace_state.to_header()} if found.trace_state else {})
+
+
+def traceparent_of(found: SpanContext) -> str:
+    """Return a span as the header ``traceparent``."""
+    return f"00-{found.trace_id:032x}-{found.span_id:016x}-{found.trace_flags:02x}"
 
 
 #: For processes and tests in which nothing is ever traced.

@@ -137,7 +137,7 @@ async def test_a_call_to_another_process_takes_the_trace_along(traces, collector
     assert sent == [f"00-{TRACE}-{span.id}-01" for span in calls]
     (work,) = [span for span in spans if span.service == "baton-postprocessor"]
     assert (work.kind, work.parent) == ("server", calls[0].id)
-    assert handed_on == {"traceparent": f"00-{TRACE}-{work.id}-01"}
+    assert handed_on == {"traceparent": f"00-{TRACE}-{work.id}-01", "tracestate": "vendor=1"}
 
 
 async def test_embeddings_tell_their_tokens(tmp_path, traces, collector):

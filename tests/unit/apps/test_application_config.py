@@ -75,7 +75,7 @@ def test_an_application_shares_limits_keys_guardrail_and_traces_with_the_pipelin
     assert live["guardrail"]["policies"]["default"]["terms"]
     assert live["auth"]["enabled"] is False
     steps = {name: found["user_config"] for name, found in deployments.items() if name != "articles"}
-    assert steps == dict.fromkeys(("sentiment", "summary", "entities"), {"traces": live["traces"]})
+    assert steps == {key: {"traces": live["traces"]} for key in ("sentiment", "summary", "entities")}
     ArticlesLive.parse(live, "user_config")
 
 

@@ -21,6 +21,7 @@ from app.apps.engine_loop.splicing import Splicer
 from app.config.answers import AssemblerConfig, ModelWindow
 from app.config.engine_loop import EngineLoopSettings, ResponseCacheConfig
 from app.config.guardrail import GuardrailConfig
+from app.config.observing import TracesConfig
 from app.errors import DeadlineExceeded, GuardrailBlocked
 from app.handles import LocalCall
 from app.keys.file import KeyLimits
@@ -30,6 +31,8 @@ from app.messages import Message
 from app.metrics import MemoryMetrics
 from app.stages.guardrail import Guardrail
 from app.testing.step_engine import FakeStepEngine
+from app.traces import OFF, Traces
+from tests.collector import Collector
 from tests.unit.prompting.model_folder import write_model
 from tests.unit.site import InlineRunner
 
@@ -52,7 +55,8 @@ class SplicerHere:
 class Site:
     """The application in this process. ``http`` asks it."""
 
-    def __init__(self, folder, embeddings=True, caching=True, **engine):
+    def __init__(self, folder, embeddings=True, caching=True, traces=OFF, **engine):
+        self.traces = traces
         self.engine = FakeStepEngine(**engine)
         self.metrics = MemoryMetrics()
         self.settings = EngineLoopSettings.parse(
@@ -65,11 +69,12 @@ class Site:
         self.matrix = np.arange(60_000 * HIDDEN, dtype=np.float32).reshape(-1, HIDDEN)
         splicer = SplicerHere(Splicer(self.matrix, "float32", 64, 1 << 20)) if embeddings else None
         stages = LoopStages(self.call("guardrail"), self.call("assembler"), splicer)
-        self.service = LoopService("tiny", self.loop, stages, self.metrics, caching=caching)
+        self.service = LoopService("tiny", self.loop, stages, self.metrics, traces, caching=caching)
         self.seen = []
 
     def call(self, name):
-        return LocalCall(name, InlineRunner(getattr(self, name), []), Admission(name, 8, 8, self.metrics))
+        runner = InlineRunner(getattr(self, name), [])
+        return LocalCall(name, runner, Admission(name, 8, 8, self.metrics), self.traces)
 
     def job(self, content="hello", **fields):
         fields = {"sampling": {"temperature": 0.7}, "max_tokens": 4, "deadline": time.monotonic() + 20} | fields
@@ -94,7 +99,7 @@ def site(tmp_path):
         found.assembler.configure(AssemblerConfig(default_max_tokens=100, min_answer_tokens=10))
         await found.loop.start()
         around = ServedLoop("tiny", 2000, found.service, lambda: found.settings)
-        app = build_loop_api(around, found.seen.append, Keys(found.metrics))
+        app = build_loop_api(around, found.seen.append, Keys(found.metrics), found.traces)
         async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://loop") as found.http:
             yield found
         await found.loop.stop()
@@ -295,6 +300,20 @@ async def test_requests_are_counted_under_a_route_of_their_own(site):
     assert stats["steps"]["tokens"] == 6
     assert (stats["model"], stats["unfinished"]) == ("tiny", 0)
     assert here.metrics.total("baton_tokens_total", direction="out") == 6
+
+
+async def test_a_request_is_one_trace(site):
+    traces = Traces("engine_loop")
+    with Collector() as collector:
+        traces.configure(TracesConfig(endpoint=collector.endpoint))
+        async with site(traces=traces) as here:
+            trace = (await here.ask(prompt="hello", stream=True)).headers["traceparent"].split("-")[1]
+        await asyncio.to_thread(traces.close)
+    spans = {span.name: span for span in collector.of_trace(trace)}
+    root, engine = spans["POST /generate"], spans["engine_loop"]
+    assert {spans[name].parent for name in ("guardrail", "assembler", "engine_loop")} == {root.id}
+    assert engine.attributes["gen_ai.usage.output_tokens"] == 6
+    assert engine.events == ("first token",)
 
 
 async def test_a_key_pays_for_what_it_got(site):
