@@ -19,7 +19,11 @@ from app.notes import note_verdict
 #: Ingestion of one request's documents takes longer than an answer: embedding 1,000 documents on two cores.
 _INGESTION_SECONDS = 600.0
 #: Uploads at work and waiting; more are refused. They share the retriever's machine with questions.
-_UPLOADS, _WAITING_UPLOADS = 2, 16
+_UPLOADS, _WAITING_UPLOADS = 4, 16
+_SLOW_UPLOAD = (
+    f"The documents were not embedded within {_INGESTION_SECONDS:.0f} s, so none is stored: send fewer or shorter ones "
+    "in one request."
+)
 
 
 class Pipeline:
@@ -149,8 +153,14 @@ class Pipeline:
         self, name: str, documents: Sequence[Mapping[str, Any]], tenant: str = ""
     ) -> DocumentResult:
         """Chunk, embed and store documents, atomically for readers."""
-        async with self._uploads.slot():
-            result: DocumentResult = await self._manage("upsert_documents", name, list(documents), tenant)
+        deadline = time.monotonic() + _INGESTION_SECONDS
+        try:
+            async with asyncio.timeout_at(deadline), self._uploads.slot():
+                result: DocumentResult = await self._stages.retriever.manage(
+                    "upsert_documents", name, list(documents), tenant
+                )
+        except TimeoutError:
+            raise DeadlineExceeded(_SLOW_UPLOAD, "retriever", "documents") from None
         return result
 
     async def readiness(self) -> dict[str, str]:

@@ -14,6 +14,7 @@ from app.api.caps import holds_at_most
 from app.api.context import facts_of, gateway, limits_of
 from app.api.error_handlers import describe_faults
 from app.api.fields import StrictModel
+from app.api.hangup import run_unless_gone
 from app.api.replies import json_reply
 from app.config.gateway import LimitsConfig
 from app.errors import CollectionNotFound, InvalidRequest, UnsupportedMediaType, bounded
@@ -165,7 +166,8 @@ async def upsert_documents(name: CollectionPath, request: Request, origin: Annot
     rights = _rights(request)
     rights.check_ingest(name)
     documents = await _read_documents(request, origin)
-    done = await gateway(request).port().upsert_documents(name, documents, rights.tenant)
+    storing = gateway(request).port().upsert_documents(name, documents, rights.tenant)
+    done = await run_unless_gone(request.receive, storing)
     counts = {"documents": done.documents, "passages": done.passages, "unchanged": done.unchanged}
     return json_reply({"collection": name, **counts})
 

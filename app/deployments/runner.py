@@ -24,6 +24,7 @@ from app.logs import logger
 from app.messages import Action, Finding, JudgeRequest, RetrievalQuery, Retrieved, Verdict
 from app.metrics import Metrics
 from app.notes import note_index
+from app.stopping import stoppable
 from app.traces import OFF, Traces
 
 log = logger("runner")
@@ -31,8 +32,10 @@ log = logger("runner")
 #: A text up to this many characters is judged on the event loop: 2 KB take well under a millisecond, and a switch of
 #: threads per generated token would cost more than the judgement.
 _INLINE_CHARS = 4096
-#: Threads for everything that is not a request's work (uploads take minutes): they must never keep questions waiting.
+#: Threads for everything that is not a request's work: they must never keep questions waiting.
 _MANAGE_THREADS = 4
+#: Uploads take minutes: they have threads of their own, so that lists and embeddings do not wait for them.
+_UPLOAD, _UPLOAD_THREADS = "upsert_documents", 16
 #: How often the size of the collections is looked up.
 _INDEX_SECONDS = 30.0
 
@@ -44,6 +47,7 @@ class StageRunner:
         self.stage = stage
         self._threads = ThreadPoolExecutor(threads, thread_name_prefix=f"baton-{stage.name}")
         self._manage_threads = ThreadPoolExecutor(_MANAGE_THREADS, thread_name_prefix=f"baton-{stage.name}-manage")
+        self._upload_threads = ThreadPoolExecutor(_UPLOAD_THREADS, thread_name_prefix=f"baton-{stage.name}-upload")
 
     async def start(self) -> None:
         """Load the stage."""
@@ -62,17 +66,23 @@ class StageRunner:
         return None
 
     async def manage(self, method: str, *arguments: Any) -> Any:
-        """Call another public method of the stage."""
+        """Call another public method of the stage; whoever cancels it tells its thread to stop."""
         if method.startswith("_") or not callable(getattr(self.stage, method, None)):
             raise InvalidRequest(f"The {self.stage.name} has no method {method!r}.", self.stage.name)
-        loop = asyncio.get_running_loop()
-        return await loop.run_in_executor(self._manage_threads, partial(getattr(self.stage, method), *arguments))
+        work, stop = stoppable(getattr(self.stage, method), *arguments)
+        threads = self._upload_threads if method == _UPLOAD else self._manage_threads
+        try:
+            return await asyncio.get_running_loop().run_in_executor(threads, work)
+        except asyncio.CancelledError:
+            stop()
+            raise
 
     async def close(self) -> None:
         """Release the stage and its threads."""
         await self._off_loop(self.stage.close)
         self._threads.shutdown(wait=False)
-        self._manage_threads.shutdown(wait=False)
+        for threads in (self._manage_threads, self._upload_threads):
+            threads.shutdown(wait=False)
 
     async def _off_loop(self, work: Callable[..., Any], *arguments: Any) -> Any:
         # In the request's context, so that what a stage logs carries the request's id and trace.

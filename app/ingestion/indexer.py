@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import numpy as np
 
 from app.config.retrieval import ChunkingConfig
 from app.embedders.contract import Embedder
-from app.errors import EmbeddingMismatch, InvalidRequest
+from app.errors import CollectionNotFound, EmbeddingMismatch, InvalidRequest
 from app.ingestion.chunking import halve, split_document
 from app.ingestion.documents import MAX_ID_CHARS, Document, parse_document
 from app.jobs import DocumentResult
+from app.stopping import check_wanted
 from app.stores.contract import STAGE, PassageRecord, Store, check_name
 from app.stores.payload import STORED_DTYPE
 from app.stores.tenants import stamped, stored_id, tenant_filter
@@ -29,6 +32,10 @@ class Indexer:
         self._store = store
         self._embedder = embedder
         self._config = config
+        # One writer at a time: two upserts of one document would otherwise both find it missing.
+        self._writing = threading.Lock()
+        # First come, first served: uploads side by side get their batches embedded in turn, however long one is.
+        self._turns = ThreadPoolExecutor(1, thread_name_prefix="baton-indexer")
 
     def upsert(self, collection: str, documents: Sequence[Mapping[str, Any]], tenant: str = "") -> DocumentResult:
         """Store up to ``MAX_DOCUMENTS`` documents, all or none; the collection is made when it is not there.
@@ -42,17 +49,40 @@ class Indexer:
         return self.upsert_parsed(collection, [stamped(document, tenant) for document in parsed])
 
     def upsert_parsed(self, collection: str, documents: Sequence[Document]) -> DocumentResult:
-        """Store documents that are checked already; see :meth:`upsert`."""
-        self.prepare(collection)
+        """Store documents that are checked already; see :meth:`upsert`.
+
+        Embedding takes seconds to minutes and holds up no other writer: what is stored is looked at again before the
+        write, and what somebody changed in the meantime is embedded as well.
+        """
         latest = {document.id: document for document in documents}
-        stored = self._store.hashes(collection, list(latest)) if latest else {}
         hashes = {key: document.content_hash(self._salt()) for key, document in latest.items()}
-        changed = [document for key, document in latest.items() if stored.get(key) != hashes[key]]
-        records = self._records(changed, hashes)
+        records: dict[str, list[PassageRecord]] = {}
+        missing = self._changed(collection, hashes)
+        while True:
+            records |= self._records([latest[key] for key in missing], hashes)
+            with self._writing:
+                changed = self._changed(collection, hashes)
+                missing = [key for key in changed if key not in records]
+                if not missing:
+                    passages = [record for key in changed for record in records[key]]
+                    self._write(collection, passages)
+                    return DocumentResult(len(changed), len(passages), len(latest) - len(changed))
+
+    def _changed(self, collection: str, hashes: Mapping[str, str]) -> list[str]:
+        """Return the ids of documents that are not stored as they are here. Raises EmbeddingMismatch."""
+        try:
+            self._store.describe(check_name(collection))
+        except CollectionNotFound:
+            return list(hashes)
+        self.prepare(collection)
+        stored = self._store.hashes(collection, list(hashes)) if hashes else {}
+        return [key for key, found in hashes.items() if stored.get(key) != found]
+
+    def _write(self, collection: str, records: Sequence[PassageRecord]) -> None:
+        self.prepare(collection)
         if records:
             self._store.upsert(collection, records)
             self._store.tidy(collection)
-        return DocumentResult(len(changed), len(records), len(latest) - len(changed))
 
     def prepare(self, collection: str) -> None:
         """Make the collection if it is not there. Raises EmbeddingMismatch when it was built with another embedder."""
@@ -77,28 +107,40 @@ class Indexer:
             raise InvalidRequest(f"Each of ids must be text of 1 to {MAX_ID_CHARS} characters.", STAGE, "ids")
         # An id that no document can have is not there; a store might refuse its characters.
         named = [stored_id(key, tenant) for key in ids if key.isprintable()]
-        count = self._store.delete_documents(check_name(collection), named, tenant_filter(tenant))
-        self._store.tidy(collection)
-        return count
+        return self._delete(collection, named, tenant)
 
     def delete_all(self, collection: str, tenant: str) -> int:
         """Delete all of the tenant's documents; returns how many there were. Raises CollectionNotFound."""
-        count = self._store.delete_documents(check_name(collection), None, tenant_filter(tenant))
-        self._store.tidy(collection)
+        return self._delete(collection, None, tenant)
+
+    def drop(self, collection: str) -> None:
+        """Drop a collection. Raises CollectionNotFound."""
+        with self._writing:
+            self._store.drop_collection(check_name(collection))
+
+    def close(self) -> None:
+        """Release the thread."""
+        self._turns.shutdown(wait=False, cancel_futures=True)
+
+    def _delete(self, collection: str, ids: Sequence[str] | None, tenant: str) -> int:
+        with self._writing:
+            count = self._store.delete_documents(check_name(collection), ids, tenant_filter(tenant))
+            self._store.tidy(collection)
         return count
 
     def _salt(self) -> str:
         return f"1|{self._embedder.name}|{self._config.model_dump_json()}"
 
-    def _records(self, documents: Sequence[Document], hashes: Mapping[str, str]) -> list[PassageRecord]:
+    def _records(self, documents: Sequence[Document], hashes: Mapping[str, str]) -> dict[str, list[PassageRecord]]:
+        """Embed documents, in turn with other uploads, and return the passages of each."""
         pending = [(doc, text) for doc in documents for text in split_document(doc.text, doc.title, self._config)]
-        counts: dict[str, int] = {}
-        records = []
+        records: dict[str, list[PassageRecord]] = {document.id: [] for document in documents}
         for start in range(0, len(pending), _ENCODE_TEXTS):
-            for document, text, vector, tokens in self._encode(pending[start : start + _ENCODE_TEXTS]):
-                position = counts.setdefault(document.id, 0)
-                counts[document.id] += 1
-                records.append(
+            check_wanted(STAGE)
+            encoded = self._turns.submit(self._encode, pending[start : start + _ENCODE_TEXTS]).result()
+            for document, text, vector, tokens in encoded:
+                position = len(records[document.id])
+                records[document.id].append(
                     PassageRecord(
                         id=f"{document.id}#{position}",
                         document_id=document.id,
@@ -111,6 +153,7 @@ class Indexer:
                         tokens=tokens,
                     )
                 )
+        check_wanted(STAGE)
         return records
 
     def _encode(self, passages: list[tuple[Document, str]]) -> list[tuple[Document, str, Any, Any]]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 import time
 from collections.abc import Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -77,8 +76,6 @@ class Retriever:
         self._embedder = embedder
         self._indexer: Indexer | None = None
         self._pool: ThreadPoolExecutor | None = None
-        # One writer at a time: two upserts of one document would otherwise both find it missing.
-        self._writing = threading.Lock()
 
     def start(self) -> None:
         """Load the embedder and open the store. Raises ConfigError."""
@@ -102,7 +99,7 @@ class Retriever:
         """Release the store, the embedder and the threads."""
         if self._pool is not None:
             self._pool.shutdown(wait=True)
-        for part in (self._store, self._embedder):
+        for part in (self._indexer, self._store, self._embedder):
             if part is not None:
                 part.close()
 
@@ -270,21 +267,18 @@ class Retriever:
 
     def delete_collection(self, name: str, tenant: str = "") -> None:
         """Drop a collection; a tenant's documents in it, where there is one. Raises CollectionNotFound."""
-        with self._writing:
-            if not tenant:
-                self._require(self._store).drop_collection(check_name(name))
-            elif not self._ready_indexer().delete_all(name, tenant):
-                raise not_found(name)
+        if not tenant:
+            self._ready_indexer().drop(name)
+        elif not self._ready_indexer().delete_all(name, tenant):
+            raise not_found(name)
 
     def delete_documents(self, name: str, ids: Sequence[str], tenant: str = "") -> int:
         """Delete documents by id; returns how many were there."""
-        with self._writing:
-            return self._ready_indexer().delete(name, ids, tenant)
+        return self._ready_indexer().delete(name, ids, tenant)
 
     def upsert_documents(self, name: str, documents: Sequence[Mapping[str, Any]], tenant: str = "") -> DocumentResult:
         """Chunk, embed and store documents, atomically for readers; makes the collection when it is not there."""
-        with self._writing:
-            return self._ready_indexer().upsert(name, documents, tenant)
+        return self._ready_indexer().upsert(name, documents, tenant)
 
     def status(self) -> dict[str, str]:
         """Return collection → what is wrong with it; empty when all can be searched with this embedder."""
