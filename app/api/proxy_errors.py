@@ -16,10 +16,12 @@ from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from app.api.request_ids import REQUEST_ID
-from app.errors import BatonError, DeadlineExceeded, InternalError, NotFound, StageUnavailable, bounded
+from app.errors import BatonError, DeadlineExceeded, InternalError, InvalidRequest, NotFound, StageUnavailable, bounded
 
 #: Paths that the proxy serves for itself: probes read them as they are.
 _SERVES_OWN = "/-/"
+#: Headers that the proxy decodes, with `-` for `_`, as it takes them either way.
+_READ_AS_TEXT = frozenset((b"x-session-id", b"serve-multiplexed-model-id", b"traceparent"))
 _OWN_HEADERS = frozenset((b"content-type", b"retry-after", REQUEST_ID.encode()))
 _RETRY_SECONDS = 5
 
@@ -47,7 +49,8 @@ class ProxyErrorMiddleware:
 
     503 ``stage_unavailable`` with ``Retry-After`` where the caller has no byte yet; for a stream of events that began,
     one ``data: {"error": …}`` event and the end of the body. Any other body that broke off is left broken. 404
-    ``not_found`` for a target that is no path, such as ``*``: Serve would answer as if no application were there.
+    ``not_found`` for a target that is no path, such as ``*``: Serve would answer as if no application were there. 400
+    for a header that Serve would fail to decode.
 
     ``give_up`` is called once, in the request's own context, ``wait_seconds`` after the proxy took it: it makes the
     proxy drop the request if no replica has it by then, and returns whether it did.
@@ -64,8 +67,9 @@ class ProxyErrorMiddleware:
             await self.app(scope, receive, send)
             return
         reply = _Reply(send)
-        if not scope["path"].startswith("/"):
-            await reply.finish(NotFound(f"There is nothing at {bounded(scope['path'])}: paths begin with '/'."), scope)
+        fault = _fault(scope)
+        if fault is not None:
+            await reply.finish(fault, scope)
             return
         wait = _Wait(receive, self.give_up, self.wait_seconds)
         try:
@@ -76,6 +80,20 @@ class ProxyErrorMiddleware:
         finally:
             wait.over()
         await reply.finish(_NO_REPLICA if wait.in_vain else _STOPPED, scope)
+
+
+def _fault(scope: Scope) -> BatonError | None:
+    """Return what the proxy itself would fail on, as the caller's fault; None where there is nothing."""
+    if not scope["path"].startswith("/"):
+        return NotFound(f"There is nothing at {bounded(scope['path'])}: paths begin with '/'.")
+    for name, value in scope["headers"]:
+        if not value.isascii() and name.lower().replace(b"_", b"-") in _READ_AS_TEXT:
+            try:
+                value.decode("utf-8")
+            except UnicodeDecodeError:
+                shown = name.decode("latin-1").lower()
+                return InvalidRequest(f"The header {shown} is not UTF-8: send plain text in it.", param=shown)
+    return None
 
 
 class _Wait:

@@ -18,7 +18,13 @@ PLAIN = (b"content-type", b"text/plain; charset=utf-8")
 SERVES_ID = (b"x-request-id", b"r-1")
 
 
-async def ask(app: Any, path: str = "/v1/models", give_up: Callable[[], bool] = lambda: False, wait: float = 60) -> Any:
+async def ask(
+    app: Any,
+    path: str = "/v1/models",
+    give_up: Callable[[], bool] = lambda: False,
+    wait: float = 60,
+    header: tuple[bytes, bytes] = (b"accept", b"*/*"),
+) -> Any:
     sent: list[Any] = []
 
     async def send(message: Any) -> None:
@@ -27,7 +33,7 @@ async def ask(app: Any, path: str = "/v1/models", give_up: Callable[[], bool] = 
     async def receive() -> Any:
         return {"type": "http.request", "body": b"", "more_body": False}
 
-    scope: Any = {"type": "http", "method": "POST", "path": path, "headers": [SERVES_ID]}
+    scope: Any = {"type": "http", "method": "POST", "path": path, "headers": [SERVES_ID, header]}
     try:
         await ProxyErrorMiddleware(app, give_up, wait)(scope, receive, send)
     except ValueError as error:
@@ -124,6 +130,19 @@ async def test_a_target_that_is_no_path_is_the_callers_fault(target: str) -> Non
     assert (status, error["code"], headers[b"x-request-id"]) == (404, "not_found", b"r-1")
     assert b"retry-after" not in headers
     assert f"'{target}'" in error["message"]
+
+
+@pytest.mark.parametrize("name", [b"x-session-id", b"X_Session_Id", b"serve_multiplexed_model_id", b"traceparent"])
+async def test_a_header_that_the_proxy_cannot_decode_is_the_callers_fault(name: bytes) -> None:
+    status, _, error = refusal(await ask(proxy(error=ValueError("reached")), header=(name, b"caf\xe9")))
+    assert (status, error["code"], error["param"]) == (400, "invalid_request", name.decode().lower())
+    assert error["message"].endswith("is not UTF-8: send plain text in it.")
+
+
+async def test_other_headers_and_utf_8_pass() -> None:
+    answered = [start(200), body(b"ok")]
+    for header in ((b"user-agent", b"caf\xe9"), (b"x-session-id", "café".encode())):
+        assert await ask(proxy(*answered), header=header) == answered
 
 
 async def test_a_fault_of_the_proxy_is_answered_and_raised() -> None:
