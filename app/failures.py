@@ -26,7 +26,7 @@ def translate(error: BaseException, stage: str) -> BatonError:
         return ReplicaLost(f"No replica of the {stage} can answer at present; try again shortly.", stage, None, 5)
     if name in _UNAVAILABLE or type(error).__name__ in _UNAVAILABLE:
         return StageUnavailable(f"No replica of the {stage} can answer at present; try again shortly.", stage, None, 5)
-    if isinstance(error, TimeoutError):
+    if isinstance(error, TimeoutError) or name in _CANCELLED:
         return DeadlineExceeded("The request's deadline has passed.", stage)
     # The type and the place, never the message: it may quote what somebody asked.
     where = "".join(traceback.format_tb(error.__traceback__))
@@ -61,4 +61,6 @@ _LOST = frozenset(
         "NodeDiedError",
     }
 )
+#: What a response says that was cancelled from here, where it says so before the wait for it is over.
+_CANCELLED = frozenset({"RequestCancelledError", "TaskCancelledError"})
 _UNAVAILABLE = frozenset({"DeploymentUnavailableError", "OutOfMemoryError", "RayServeException"})
