@@ -2,6 +2,8 @@
 
 const METHODS = ["get", "post", "put", "patch", "delete"];
 const MAX_NESTING = 4;
+/** Applications beside the pipeline; each describes itself where it is served. */
+const APPLICATIONS = ["analyze", "articles"];
 const LIMITS = [
   ["minimum", "≥ "], ["exclusiveMinimum", "> "], ["maximum", "≤ "], ["exclusiveMaximum", "< "],
   ["minLength", "characters ≥ "], ["maxLength", "characters ≤ "], ["minItems", "items ≥ "], ["maxItems", "items ≤ "], ["pattern", ""],
@@ -112,15 +114,26 @@ function openChosen() {
   chosen.scrollIntoView();
 }
 
-async function start() {
-  const response = await fetch("openapi.json");
+async function described(url) {
+  const response = await fetch(url);
   if (!response.ok) throw new Error(String(response.status));
-  const description = await response.json();
-  const schemas = new Schemas(description.components);
-  const operations = operationsOf(description);
+  return response.json();
+}
+
+/** The descriptions of the applications that are served here. */
+async function beside() {
+  const asked = APPLICATIONS.map((name) => described(`${name}/openapi.json`).catch(() => null));
+  return (await Promise.all(asked)).filter((found) => found !== null);
+}
+
+async function start() {
+  const [description, applications] = await Promise.all([described("openapi.json"), beside()]);
+  const parts = [description, ...applications].map((found) =>
+    ({ schemas: new Schemas(found.components), operations: operationsOf(found) }));
   $("about").append(...prose(description.info.description));
-  $("operations").replaceChildren(...operations.map((operation) => showOperation(operation, schemas)));
-  showContents(operations);
+  $("operations").replaceChildren(...parts.flatMap(({ schemas, operations }) =>
+    operations.map((operation) => showOperation(operation, schemas))));
+  showContents(parts.flatMap(({ operations }) => operations));
   window.addEventListener("hashchange", openChosen);
   openChosen();
 }

@@ -13,9 +13,13 @@ from selenium.webdriver.common.keys import Keys
 from selenium.webdriver.remote.webelement import WebElement
 from selenium.webdriver.support.ui import Select
 
-from app.api.application import build_api
+from app.admission import Admission
+from app.api.application import Surroundings, build_api
+from app.api.applications import analyze
+from app.api.applications.application import Application, build_application
 from app.config.gateway import GatewayConfig
 from app.errors import ClientError, EngineFailed, Overloaded
+from app.metrics import MemoryMetrics
 from app.testing.pipeline import FakeCollection, FakePipeline, FakeScript
 from scripts.screenshot import emulate, open_browser
 
@@ -97,7 +101,14 @@ def browser() -> Iterator[Chrome]:
 def gateway() -> Iterator[tuple[str, FakePipeline]]:
     pipeline = FakePipeline()
     api = build_api(lambda: pipeline, lambda: CONFIG)
-    server = uvicorn.Server(uvicorn.Config(api, port=0, ws="none", lifespan="off", log_level="error"))
+    admission = Admission("analyze", 1, 1, MemoryMetrics())
+    shape = Application("analyze", None, lambda: CONFIG.limits, admission, MemoryMetrics())
+    beside = build_application(shape, analyze.router, Surroundings())
+
+    async def routed(scope: Any, receive: Any, send: Any) -> None:
+        await (beside if scope["path"].startswith("/analyze") else api)(scope, receive, send)
+
+    server = uvicorn.Server(uvicorn.Config(routed, port=0, ws="none", lifespan="off", log_level="error"))
     thread = threading.Thread(target=server.run)
     thread.start()
     try:
@@ -294,3 +305,6 @@ def test_the_api_is_described_without_help_from_elsewhere(page: Page) -> None:
     chat.find_element(By.CSS_SELECTOR, "summary").click()
     assert "messages" in chat.text
     assert "return_contexts" in chat.get_property("textContent")
+    (beside,) = [entry for entry in page.all("details") if "/analyze" in entry.text]
+    assert "timeout_seconds" in beside.get_property("textContent")
+    assert [title.text for title in page.all("#contents h2")][-1].lower() == "applications"
