@@ -77,9 +77,12 @@ class Entrance:
             raise
 
     def share(self, model: str) -> float | None:
-        """Return the share of a model's capacity that its jobs at work and waiting take; None where it has none."""
-        limit = self._room.capacity(model)
-        return None if limit is None else self._line(model).jobs / limit
+        """Return how much of what a model's engine works on at once is taken; over 1 where jobs wait.
+
+        Told from this gateway's jobs, as if the others had as many. None while it is not known what the engine takes.
+        """
+        places = self._room.engine_slots(model) or self._room.capacity(model)
+        return None if places is None else self._line(model).jobs * self._room.gateways() / places
 
     def _highest(self) -> str:
         classes = self._classes()

@@ -38,7 +38,7 @@ FOLDER_PATTERN = r"^(/.+)?$"
 #: Names of keys and tenants.
 KEY_PATTERN = r"^[a-z0-9][a-z0-9._-]{0,62}$"
 #: Names with ``*`` for any characters, as the scopes of keys hold them.
-SCOPE_PATTERN = r"^[a-zA-Z0-9._@*-]{1,128}$"
+SCOPE_PATTERN = r"^[a-zA-Z0-9._@:*-]{1,128}$"
 
 _ALLOWED = {
     NAME_PATTERN: "must be 1 to 63 letters (a-z, A-Z), digits, '.', '_' or '-', beginning with a letter or digit",

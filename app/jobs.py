@@ -169,7 +169,7 @@ class PipelinePort(Protocol):
         ...
 
     def busy(self, model: str) -> float | None:
-        """Return the share of a model's capacity that is taken by jobs of this process; None where it has none."""
+        """Return how much of what a model's engine works on at once is taken, over 1 where jobs wait; None: unknown."""
         ...
 
     async def embed(self, texts: Sequence[str], policy: str, deadline: float) -> Embedded:

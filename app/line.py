@@ -162,6 +162,7 @@ class Line:
             self._read = configured
             for name, config in configured.items():
                 self._known(name, config).config = config
+            self._forget()
         return self._known(priority, PriorityConfig())  # of one that is no longer configured
 
     def _known(self, name: str, config: PriorityConfig) -> _Class:
@@ -169,6 +170,11 @@ class Line:
         if found is None:
             found = self._classes[name] = _Class(name, config, reached=self._reached)
         return found
+
+    def _forget(self) -> None:
+        """Drop classes that are configured no more and have no job: they would go on ranking above others."""
+        kept = self._read.keys() | {name for name, found in self._classes.items() if found.held or found.waiting}
+        self._classes = {name: found for name, found in self._classes.items() if name in kept}
 
     def _above(self, owner: _Class) -> list[_Class]:
         return [found for found in self._classes.values() if found.lies_above(owner)]
@@ -309,4 +315,6 @@ class Line:
         owner.seen = time.monotonic()
         self._departures.append(owner.seen)
         self._tally.change("baton_ongoing", owner.name, -1)
+        if owner.name not in self._read:
+            self._forget()
         self._serve()

@@ -82,7 +82,7 @@ class Pipeline:
             answering.close()
 
     def busy(self, model: str) -> float | None:
-        """Return the share of a model's capacity that is taken; see :meth:`app.jobs.PipelinePort.busy`."""
+        """Return how much of a model's engine is taken; see :meth:`app.jobs.PipelinePort.busy`."""
         return self._entrance.share(base_model(model))
 
     async def _reason(self, error: DeadlineExceeded, model: str) -> BatonError:

@@ -110,8 +110,8 @@ class When(Config):
     priority: Name | None = None
     """The request's priority class."""
     busy_above: Fraction | None = None
-    """More than this share of the capacity of the profile's model is taken, as this gateway replica sees it
-    (``modelCapacity``; a model without a capacity is never busy)."""
+    """More than this share of the requests that the engine of the profile's model works on at once is taken (its
+    replicas' ``max_ongoing_requests``; waiting ones count too), told from this gateway's jobs times the gateways."""
 
     @model_validator(mode="after")
     def _says_something(self) -> Self:

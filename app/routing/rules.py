@@ -24,7 +24,7 @@ _LATIN_WORD = re.compile(r"[A-Za-z\u00c0-\u024f]+")
 class Asked:
     """What routing looks at. ``question`` is the last user message, ``texts`` are all turns.
 
-    ``busy(model)`` is the share of a model's capacity that is taken, None where it has none.
+    ``busy(model)`` is how much of what a model's engine works on at once is taken, None where that is not known.
     """
 
     request_id: str

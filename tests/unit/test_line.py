@@ -380,3 +380,13 @@ async def test_a_step_takes_no_longer_in_a_long_queue():
 
     await seconds(100)
     assert await seconds(4000) < 20 * await seconds(100) + 0.5
+
+
+async def test_a_class_that_is_taken_out_of_the_settings_ranks_above_nobody():
+    site = Site(slots=8, classes={"urgent": PriorityConfig(weight=1, engine_priority=-5), **CLASSES})
+    (place,) = await site.fill("urgent")
+    site.classes = dict(CLASSES)
+    await site.fill(*["interactive"] * 3)
+    place.leave()
+    await site.fill(*["interactive"] * 5)
+    assert site.line.jobs == 8

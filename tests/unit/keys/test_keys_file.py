@@ -11,6 +11,7 @@ import yaml
 
 from app.errors import ConfigError
 from app.keys.file import hash_of, new_secret, read_keys
+from app.keys.rights import Rights
 
 SECRET = "bt-" + "s" * 43
 HASH = hash_of(SECRET)
@@ -49,6 +50,12 @@ def test_json_is_read_as_well(tmp_path: Path) -> None:
 def test_a_key_lives_as_long_as_its_last_secret(tmp_path: Path, ends: list[str | None], known: float) -> None:
     secrets = [{"hash": hash_of(str(n)), "expires": end} for n, end in enumerate(ends)]
     assert read_keys(write(tmp_path, entry(secrets=secrets))).keys[0].expires == known
+
+
+def test_a_scope_may_name_an_adapter_of_a_model(tmp_path: Path) -> None:
+    (key,) = read_keys(write(tmp_path, entry(scopes={"models": ["llama:sql"]}))).keys
+    assert Rights(key.scopes).sees_model("llama:sql")
+    assert not Rights(key.scopes).sees_model("llama")
 
 
 WRONG = {

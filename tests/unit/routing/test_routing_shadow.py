@@ -6,8 +6,11 @@ from dataclasses import replace
 
 import pytest
 
+from app.config.priorities import DEFAULT_PRIORITIES
+from app.entrance import Entrance, Room
 from app.errors import EngineFailed, GuardrailBlocked
 from app.jobs import Finished, Shadow
+from app.metrics import MemoryMetrics
 from app.routing.pipeline import MAX_SHADOWS
 from app.testing.engine import FakeEngine
 from tests.unit.site import Site, job
@@ -121,6 +124,20 @@ async def test_busy_is_told_per_model_and_adapters_share_their_models(site):
     for _ in range(2):
         await site.entrance.enter("tiny", "interactive", time.monotonic() + 5)
     assert site.pipeline.busy("tiny") == site.pipeline.busy("tiny:sql") == 0.25
+
+
+@pytest.mark.parametrize(("gateways", "slots", "busy"), [(1, 4, 0.5), (3, 12, 0.5), (1, None, 0.25), (1, 1, 2.0)])
+async def test_busy_is_told_of_what_the_engine_works_on_at_once(gateways, slots, busy):
+    room = Room(9, 9, lambda model: slots, lambda model: 8, gateways=lambda: gateways, beyond=1)
+    entrance = Entrance(MemoryMetrics(), lambda: DEFAULT_PRIORITIES, room)
+    for _ in range(2):
+        await entrance.enter("tiny", "interactive", time.monotonic() + 5)
+    assert entrance.share("tiny") == busy
+
+
+async def test_busy_is_not_told_of_an_engine_that_nothing_is_known_of():
+    room = Room(9, 9, lambda model: None, lambda model: None)
+    assert Entrance(MemoryMetrics(), lambda: DEFAULT_PRIORITIES, room).share("tiny") is None
 
 
 async def test_an_adapter_is_asked_of_its_models_engine(site):
