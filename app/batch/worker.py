@@ -88,7 +88,8 @@ class BatchWorker:
             except Busy:
                 continue
             except (BatonError, OSError, ValueError) as error:  # of this batch: the others go on
-                self._rest(name, f"cannot be taken up: {type(error).__name__}")
+                told = error.message if isinstance(error, BatonError) else type(error).__name__
+                self._rest(name, f"cannot be taken up: {told}")
                 continue
             self._resting.pop(name, None)
             self._at_work[name] = task = asyncio.create_task(self._work(course, app))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import json
 from collections.abc import Callable
 from contextlib import asynccontextmanager
@@ -217,6 +218,21 @@ async def test_a_batch_whose_storage_fails_frees_its_place(tmp_path: Any, monkey
             await eventually(lambda: bool(gateway.worker._resting))
         batch = await made(gateway.client(), lines(2))
         await until(gateway.client(), batch.id, "completed")
+
+
+async def test_a_folder_without_locks_is_told_to_the_operator_and_the_caller(
+    tmp_path: Any, monkeypatch: Any, caplog: Any
+) -> None:
+    def fail(*_: Any) -> None:
+        raise OSError(errno.ENOLCK, "No locks available")
+
+    monkeypatch.setattr("fcntl.flock", fail)
+    async with working(tmp_path) as gateway:
+        batch = await made(gateway.client(), lines(1))
+        await eventually(lambda: "cannot be locked (No locks available)" in caplog.text)
+        with pytest.raises(openai.APIStatusError, match="keep it on storage with flock") as caught:
+            await gateway.client().batches.cancel(batch.id)
+        assert caught.value.status_code == 503
 
 
 async def test_two_gateways_share_the_batches_and_never_one_batch(tmp_path: Any) -> None:

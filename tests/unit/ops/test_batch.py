@@ -8,6 +8,7 @@ from http.server import BaseHTTPRequestHandler, HTTPServer
 import pytest
 from serving import Answers, serving
 
+from app.batch.ledger import Ledger
 from app.errors import ConfigError, StageUnavailable
 from app.ops import batch, batch_engine
 
@@ -73,6 +74,13 @@ def test_a_gateway_that_is_away_ends_the_run_with_3_and_the_way_on(tmp_path, cap
     assert re.search(
         r"No row was answered for 1 s: The gateway does not answer .*run the same", capsys.readouterr().err
     )
+
+
+def test_a_run_beside_another_one_ends_with_3_for_a_job_to_try_again(bad_rows, tmp_path, capsys):
+    with Ledger(tmp_path / "out.jsonl.progress"):
+        assert batch.main([str(bad_rows), str(tmp_path / "out.jsonl")]) == 3
+    assert "Another process works on" in capsys.readouterr().err
+    assert batch.main([str(bad_rows), str(tmp_path / "out.jsonl")]) == 1
 
 
 class Dashboard(Answers, BaseHTTPRequestHandler):
