@@ -37,10 +37,13 @@ _REST_SECONDS = 30.0
 class BatchWorker:
     """The worker of one gateway. It begins once it has both the application and settings with a folder."""
 
-    def __init__(self, metrics: Metrics, keys: Keys, look_seconds: float = _LOOK_SECONDS) -> None:
+    def __init__(
+        self, metrics: Metrics, keys: Keys, look_seconds: float = _LOOK_SECONDS, rest_seconds: float = _REST_SECONDS
+    ) -> None:
         self._meter = RowMeter(metrics)
         self._keys = keys
         self._look_seconds = look_seconds
+        self._rest_seconds = rest_seconds
         self._app: ASGIApp | None = None
         self._config = BatchesConfig()
         self._ended: set[str] = set()
@@ -112,8 +115,8 @@ class BatchWorker:
         _close(course)
 
     def _rest(self, name: str, why: str) -> None:
-        _log.warning("gateway: batch %s %s; it is tried again in %g s", name, why, _REST_SECONDS)
-        self._resting[name] = time.monotonic() + _REST_SECONDS
+        _log.warning("gateway: batch %s %s; it is tried again in %g s", name, why, self._rest_seconds)
+        self._resting[name] = time.monotonic() + self._rest_seconds
 
     async def _work(self, course: Course, app: ASGIApp) -> None:
         try:

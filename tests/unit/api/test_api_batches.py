@@ -15,7 +15,8 @@ import pytest
 from gateway_site import SETTINGS
 
 from app.api.application import build_api
-from app.batch.ledger import Ledger
+from app.batch import course
+from app.batch.ledger import Ledger, Record
 from app.batch.store import Batches, owner_of, read_json, write_json
 from app.batch.worker import BatchWorker
 from app.config.gateway import GatewayConfig
@@ -49,7 +50,7 @@ class Gateway:
         if keys:
             self.keys._take(keys_of(*keys))
         self.metrics = MemoryMetrics()
-        self.worker = BatchWorker(self.metrics, self.keys, look_seconds=0.02)
+        self.worker = BatchWorker(self.metrics, self.keys, look_seconds=0.02, rest_seconds=0.1)
         self.app = build_api(lambda: self.pipeline, lambda: self.config, keys=self.keys)
         self.worker.serve(self.app)
 
@@ -167,13 +168,54 @@ async def test_rows_may_do_what_their_key_may_and_no_more(tmp_path: Any) -> None
         assert (row["response"]["status_code"], row["error"]["code"]) == (403, "permission_denied")
 
 
-async def test_a_batch_whose_key_is_gone_fails_with_a_sentence(tmp_path: Any) -> None:
+async def test_a_batch_whose_key_is_gone_fails_with_a_sentence(tmp_path: Any, monkeypatch: Any) -> None:
+    monkeypatch.setattr(course, "_LOCKED_OUT_SECONDS", 0.2)
     batch = await made(Gateway(tmp_path, "ada").client(), lines(1))
     async with working(tmp_path, "bob") as gateway:
         path = tmp_path / "key-ada" / "batches" / batch.id / "batch.json"
         await eventually(lambda: read_json(path)["status"] == "failed")
         assert "opens nothing any more" in read_json(path)["errors"]["data"][0]["message"]
         assert gateway.pipeline.jobs == []
+
+
+async def test_a_key_that_opens_nothing_for_a_moment_costs_no_row(tmp_path: Any) -> None:
+    async with working(tmp_path, "ada", concurrency=1) as gateway:
+        gateway.pipeline.rescript(seconds_per_word=0.01)
+        batch = await made(gateway.client(), lines(20))
+        await eventually(lambda: len(gateway.pipeline.jobs) >= 4)
+        gateway.keys._take(keys_of("bob"))
+        await eventually(lambda: bool(gateway.worker._resting))
+        gateway.keys._take(keys_of("ada"))
+        done = await until(gateway.client(), batch.id, "completed", "failed")
+        assert (done.status, done.request_counts.completed) == ("completed", 20)
+
+
+async def test_a_batch_that_fails_half_way_keeps_what_was_answered(tmp_path: Any, monkeypatch: Any) -> None:
+    monkeypatch.setattr(course, "_LOCKED_OUT_SECONDS", 0.2)
+    async with working(tmp_path, "ada", concurrency=1) as gateway:
+        gateway.pipeline.rescript(seconds_per_word=0.01)
+        batch = await made(gateway.client(), lines(20))
+        await eventually(lambda: len(gateway.pipeline.jobs) >= 4)
+        gateway.keys._take(keys_of("bob"))
+        path = tmp_path / "key-ada" / "batches" / batch.id / "batch.json"
+        await eventually(lambda: read_json(path)["status"] == "failed")
+        gateway.keys._take(keys_of("ada"))
+        done = await gateway.client().batches.retrieve(batch.id)
+        assert 3 <= len(await rows_of(gateway.client(), done.output_file_id)) == done.request_counts.completed < 20
+        assert done.request_counts.total == 20
+
+
+async def test_a_batch_that_was_answered_in_time_is_completed_whenever_it_is_written_out(tmp_path: Any) -> None:
+    gateway = Gateway(tmp_path)
+    batch = await made(gateway.client(), lines(2))
+    folder = Batches(gateway.config.batches, owner_of(None)).folder(batch.id)
+    with Ledger(folder / "progress") as ledger:
+        for row in range(2):
+            ledger.add(Record(row, f"q{row}", 200, "r", {}))
+    write_json(folder / "batch.json", read_json(folder / "batch.json") | {"status": "finalizing", "expires_at": 1})
+    async with working(tmp_path) as running:
+        done = await until(running.client(), batch.id, "completed", "expired")
+        assert (done.status, len(await rows_of(running.client(), done.output_file_id))) == ("completed", 2)
 
 
 async def test_a_gateway_that_stops_hands_its_batch_on_and_no_row_is_asked_twice(tmp_path: Any) -> None:
