@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import shutil
 import time
-from collections.abc import Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from itertools import chain
 from typing import Any, BinaryIO
 
@@ -39,13 +39,24 @@ _EXPIRED = {
 
 
 class Course:
-    """One batch. Its ``ledger`` is to be locked by this process before it runs. Raises NotFound."""
+    """One batch. Its ``ledger`` is to be locked by this process before it runs. Raises NotFound.
 
-    def __init__(self, config: BatchesConfig, owner: str, name: str, meter: RowMeter) -> None:
+    ``others_wait`` tells whether another owner's batch could go on in its place.
+    """
+
+    def __init__(
+        self,
+        config: BatchesConfig,
+        owner: str,
+        name: str,
+        meter: RowMeter,
+        others_wait: Callable[[], Awaitable[bool]],
+    ) -> None:
         self.owner = owner
         self.name = name
         self._config = config
         self._meter = meter
+        self._others_wait = others_wait
         self._files = Files(config, owner)
         self._folder = Batches(config, owner).folder(name)
         self.ledger = Ledger(self._folder / "progress")
@@ -101,7 +112,10 @@ class Course:
         return Rows(content, self._config.max_row_bytes, self._state["endpoint"])
 
     async def _asked(self, rows: Rows, asker: GatewayAsker) -> str:
-        """Ask all rows that are not done; returns the state that the batch ends in. Raises Unauthenticated."""
+        """Ask all rows that are not done; returns the state that the batch ends in.
+
+        Raises Unauthenticated and GaveWay.
+        """
         await asyncio.to_thread(self._look)
         if self._why:
             return self._ending()
@@ -109,7 +123,8 @@ class Course:
         watch = asyncio.create_task(self._watch(stop, over))
         options = RunOptions(self._config.concurrency, _PATIENCE_SECONDS)
         try:
-            await BatchRun(self.ledger, options, self._meter).run(rows, asker, stop)
+            run = BatchRun(self.ledger, options, self._meter, others_wait=self._others_wait)
+            await run.run(rows, asker, stop)
         except Stopped:
             return self._ending()
         finally:

@@ -20,7 +20,7 @@ from app.batch.ledger import Ledger, Record
 from app.batch.store import Batches, owner_of, read_json, write_json
 from app.batch.worker import BatchWorker
 from app.config.gateway import GatewayConfig
-from app.errors import EngineFailed
+from app.errors import EngineFailed, RateLimitExceeded
 from app.keys.file import KeysFile, hash_of
 from app.keys.ring import Keys, Loaded
 from app.metrics import MemoryMetrics
@@ -176,6 +176,29 @@ async def test_a_batch_whose_key_is_gone_fails_with_a_sentence(tmp_path: Any, mo
         await eventually(lambda: read_json(path)["status"] == "failed")
         assert "opens nothing any more" in read_json(path)["errors"]["data"][0]["message"]
         assert gateway.pipeline.jobs == []
+
+
+async def test_keys_take_turns(tmp_path: Any) -> None:
+    gateway = Gateway(tmp_path, "ada", "bob")
+    first = [await made(gateway.client("ada"), lines(3, user="ada")) for _ in range(3)]
+    other = await made(gateway.client("bob"), lines(3, user="bob"))
+    async with working(tmp_path, "ada", "bob", running=1) as running:
+        for batch in first:
+            await until(running.client("ada"), batch.id, "completed")
+        await until(running.client("bob"), other.id, "completed")
+    asked = [job.request_id.rpartition("-")[0] for job in running.pipeline.jobs]
+    assert list(dict.fromkeys(asked)) == [first[0].id, other.id, first[1].id, first[2].id]
+
+
+async def test_a_batch_that_waits_for_its_key_s_limits_gives_way_to_another_key_s(tmp_path: Any) -> None:
+    async with working(tmp_path, "ada", "bob", running=1) as gateway:
+        gateway.pipeline.rescript(fail_before=RateLimitExceeded("Slower.", "gateway", None, 3600))
+        slow = await made(gateway.client("ada"), lines(3))
+        await eventually(lambda: len(gateway.pipeline.jobs) >= 3)
+        other = await made(gateway.client("bob"), lines(1))
+        gateway.pipeline.rescript(fail_before=None)
+        await until(gateway.client("bob"), other.id, "completed")
+        await until(gateway.client("ada"), slow.id, "completed")
 
 
 async def test_a_key_that_opens_nothing_for_a_moment_costs_no_row(tmp_path: Any) -> None:
