@@ -17,6 +17,7 @@ from app.errors import (
     EngineFailed,
     InvalidRequest,
     Overloaded,
+    RateLimitExceeded,
     StageUnavailable,
     Unauthenticated,
     bounded,
@@ -96,7 +97,8 @@ def _refused(row: Row, reply: httpx.Response, error: Mapping[str, Any], request_
         raise Unauthenticated(message)
     if status in (429, 503):
         wait = reply.headers.get("retry-after", "")
-        told = Overloaded(message, stage, None, int(wait) if wait.isascii() and wait.isdigit() else None)
+        kind = RateLimitExceeded if status == 429 else Overloaded
+        told = kind(message, stage, None, int(wait) if wait.isascii() and wait.isdigit() else None)
         raise TryAgain(told, cost=error.get("code") == CollectionDamaged.code)
     if status >= 500:
         if error.get("code") == DeadlineExceeded.code:

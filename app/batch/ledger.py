@@ -9,6 +9,7 @@ carries it (NFS 4, CephFS).
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import os
 from array import array
@@ -19,10 +20,12 @@ from typing import Any, BinaryIO
 
 import orjson
 
-from app.errors import BatonError, Conflict
+from app.errors import BatonError, Conflict, StageUnavailable
 
 _FORMAT = 1
 _NOT_DONE = -1
+#: What `flock` says where somebody else holds the lock.
+_HELD = frozenset({errno.EAGAIN, errno.EWOULDBLOCK, errno.EACCES})
 
 
 class Busy(Conflict):
@@ -64,7 +67,7 @@ class Ledger:
         self._end = 0
 
     def __enter__(self) -> Ledger:
-        """Take the lock and read what is done. Raises Busy."""
+        """Take the lock and read what is done. Raises Busy, and StageUnavailable where the storage has no locks."""
         self.lock()
         self.read()
         return self
@@ -74,14 +77,20 @@ class Ledger:
         self.close()
 
     def lock(self) -> None:
-        """Take the lock. Raises Busy."""
+        """Take the lock. Raises Busy, and StageUnavailable where the storage has no locks."""
         self._folder.mkdir(parents=True, exist_ok=True)
         self._lock = (self._folder / "lock").open("wb")
         try:
             fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
+        except OSError as error:
             self._lock.close()
-            raise Busy(f"Another process works on {self._folder}: wait for it, or stop it.", "batch") from None
+            if error.errno in _HELD:
+                raise Busy(f"Another process works on {self._folder}: wait for it, or stop it.", "batch") from None
+            raise StageUnavailable(
+                f"{self._folder} cannot be locked ({error.strerror}): keep it on storage with flock, such as a local "
+                "disk, NFS 4 or CephFS.",
+                "batch",
+            ) from None
 
     def close(self) -> None:
         """Leave everything on disk and give the lock back, which goes whatever the disk says; once more does nothing.

@@ -7,17 +7,21 @@ import random
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Generator, Iterable
+from collections.abc import Awaitable, Callable, Generator, Iterable
 from dataclasses import dataclass
 from itertools import islice
 from typing import Protocol
 
 from app.batch.ledger import Ledger, Record, failure
 from app.batch.rows import Row
-from app.errors import BatonError, StageUnavailable
+from app.errors import BatonError, RateLimitExceeded, StageUnavailable
 from app.metrics import Metrics
 
 _FIRST_PAUSE_SECONDS, _LONGEST_PAUSE_SECONDS = 0.25, 15.0
+#: The longest wait that a refusal may ask for: limits change while the gateway serves.
+_LONGEST_WAIT_SECONDS = 60.0
+#: How often a run whose rows all wait for their key's limits looks whether somebody else could go on.
+_LOOK_ROUND_SECONDS = 2.0
 #: How often what is done is brought onto the disk, off the event loop: a gateway's answers others on it.
 _SYNC_SECONDS = 1.0
 #: How many rows are read at once. Each may be as long as `max_row_bytes`.
@@ -106,8 +110,19 @@ class Stopped(Exception):
     """The run was asked to stop; what is done stays."""
 
 
+class GaveWay(Exception):
+    """All rows wait for the limits of their key, and somebody else's batch can go on meanwhile; what is done stays."""
+
+
+async def _nobody_waits() -> bool:
+    return False
+
+
 class BatchRun:
-    """One run over a batch's rows. ``ended`` is called after each row."""
+    """One run over a batch's rows. ``ended`` is called after each row.
+
+    ``others_wait`` is asked while all rows at work wait for the limits of their key.
+    """
 
     def __init__(
         self,
@@ -115,11 +130,14 @@ class BatchRun:
         options: RunOptions,
         meter: RowMeter,
         ended: Callable[[Record], None] = lambda record: None,
+        others_wait: Callable[[], Awaitable[bool]] = _nobody_waits,
     ) -> None:
         self._ledger = ledger
         self._options = options
         self._meter = meter
         self._ended = ended
+        self._others_wait = others_wait
+        self._asking = self._limited = 0
         self._last_end = time.monotonic()
 
     def note(self, record: Record) -> None:
@@ -130,24 +148,28 @@ class BatchRun:
         self._ended(record)
 
     async def run(self, rows: Iterable[Row], asker: Asker, stop: asyncio.Event) -> None:
-        """Ask all pending rows. Raises Stopped, and the error that stopped the run: what is done stays done."""
+        """Ask all pending rows. Raises Stopped, GaveWay, and the error that stopped the run: what is done stays."""
         pending = _Pending(row for row in rows if not self._is_done(row))
         self._last_end = time.monotonic()
         workers = [asyncio.create_task(self._work(pending, asker)) for _ in range(self._options.concurrency)]
-        stopping, syncing = asyncio.create_task(stop.wait()), asyncio.create_task(self._sync())
+        stopping, yielding = asyncio.create_task(stop.wait()), asyncio.create_task(self._look_round())
+        syncing = asyncio.create_task(self._sync())
         try:
             left = set(workers)
             while left:
-                done, _ = await asyncio.wait({*left, stopping}, return_when=asyncio.FIRST_COMPLETED)
+                done, _ = await asyncio.wait({*left, stopping, yielding}, return_when=asyncio.FIRST_COMPLETED)
                 if stopping in done:
                     raise Stopped
-                for worker in done:
+                for worker in done & left:
                     worker.result()
+                if yielding in done:
+                    yielding.result()
+                    raise GaveWay
                 left -= done
         finally:
-            for task in (*workers, stopping, syncing):
+            for task in (*workers, stopping, yielding, syncing):
                 task.cancel()
-            await asyncio.gather(*workers, stopping, syncing, return_exceptions=True)
+            await asyncio.gather(*workers, stopping, yielding, syncing, return_exceptions=True)
             await asyncio.to_thread(pending.close)
 
     def _is_done(self, row: Row) -> bool:
@@ -163,11 +185,15 @@ class BatchRun:
             if row.error is not None:
                 self.note(failure(row.number, row.custom_id, row.error))
                 continue
-            self._meter.asking(1)
+            self._count(1)
             try:
                 self.note(await self._asked(row, asker))
             finally:
-                self._meter.asking(-1)
+                self._count(-1)
+
+    def _count(self, change: int) -> None:
+        self._asking += change
+        self._meter.asking(change)
 
     async def _asked(self, row: Row, asker: Asker) -> Record:
         """Ask until the row is answered or refused for good, giving way whenever there is no room for it."""
@@ -180,11 +206,28 @@ class BatchRun:
                 attempts += told.cost
             if attempts >= _ATTEMPTS:
                 return failure(row.number, row.custom_id, error)
-            if time.monotonic() - self._last_end > self._options.patience_seconds:
+            left = self._options.patience_seconds - (time.monotonic() - self._last_end)
+            if left < 0:
                 raise StageUnavailable(
                     f"No row was answered for {self._options.patience_seconds:g} s: {error.message} What is done is "
                     "kept: run the same command again to go on.",
                     error.stage,
                 ) from None
-            await asyncio.sleep((error.retry_after_seconds or pause) * random.uniform(0.75, 1.25))  # noqa: S311
+            wait = min(error.retry_after_seconds or pause, _LONGEST_WAIT_SECONDS) * random.uniform(0.75, 1.25)  # noqa: S311
+            await self._wait(error, min(wait, left + _FIRST_PAUSE_SECONDS))
             pause = min(2 * pause, _LONGEST_PAUSE_SECONDS)
+
+    async def _wait(self, error: BatonError, seconds: float) -> None:
+        limited = isinstance(error, RateLimitExceeded)
+        self._limited += limited
+        try:
+            await asyncio.sleep(seconds)
+        finally:
+            self._limited -= limited
+
+    async def _look_round(self) -> None:
+        """Return once all rows wait for their key's limits while another owner's batch could go on."""
+        while True:
+            await asyncio.sleep(_LOOK_ROUND_SECONDS)
+            if 0 < self._limited == self._asking and await self._others_wait():
+                return

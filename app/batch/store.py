@@ -15,7 +15,8 @@ import secrets
 import shutil
 import time
 import uuid
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -23,7 +24,7 @@ import orjson
 
 from app.batch.ledger import Busy, Ledger
 from app.config.batches import BatchesConfig
-from app.errors import Conflict, InvalidRequest, NotFound, bounded
+from app.errors import BatonError, Conflict, InvalidRequest, NotFound, bounded
 
 #: States of a batch that is over.
 ENDED = frozenset({"completed", "failed", "expired", "cancelled"})
@@ -230,8 +231,28 @@ class Batches:
         return any(state["input_file_id"] == file_id and state["status"] not in ENDED for state in self.list_all())
 
 
-def open_batches(config: BatchesConfig, ended: set[str]) -> Iterator[tuple[str, str]]:
-    """Yield owner and id of every batch that is not over, the oldest first; ids known to be over are in ``ended``."""
+@dataclass(frozen=True, slots=True)
+class OpenBatch:
+    """A batch that is not over. ``asks_nothing``: it was cancelled or its time is over, and is only to be ended."""
+
+    owner: str
+    name: str
+    asks_nothing: bool
+
+
+def is_free(config: BatchesConfig, batch: OpenBatch) -> bool:
+    """Tell whether no gateway works on a batch at this moment."""
+    ledger = Ledger(Path(config.folder) / batch.owner / "batches" / batch.name / "progress")
+    try:
+        ledger.lock()
+    except (BatonError, OSError):
+        return False
+    ledger.close()
+    return True
+
+
+def open_batches(config: BatchesConfig, ended: set[str]) -> list[OpenBatch]:
+    """Return every batch that is not over, the oldest first; ids known to be over are in ``ended``."""
     found = []
     for owner in sorted(_names(Path(config.folder), re.compile(r"nobody|key-.+"))):
         folder = Path(config.folder) / owner / "batches"
@@ -240,9 +261,9 @@ def open_batches(config: BatchesConfig, ended: set[str]) -> Iterator[tuple[str, 
             if state is not None and state["status"] in ENDED:
                 ended.add(name)
             elif state is not None:
-                found.append((name, owner))
-    for name, owner in sorted(found):
-        yield owner, name
+                over = (folder / name / CANCEL_MARK).exists() or time.time() > state["expires_at"]
+                found.append(OpenBatch(owner, name, over))
+    return sorted(found, key=lambda batch: batch.name)
 
 
 def check_page(items: list[dict[str, Any]], after: str | None, limit: int) -> tuple[list[dict[str, Any]], bool]:

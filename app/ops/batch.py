@@ -2,8 +2,8 @@
 
 What is done is kept beside the output: a run that was stopped or killed goes on where it stood when the same command
 runs again. Exit codes: 0 all rows answered; 1 some failed (the output holds their errors; ``--retry-failed`` asks them
-again); 2 wrong usage, or an input other than the one that was begun; 3 the gateway or the engine failed (what is done
-stays); 130 stopped.
+again); 2 wrong usage, or an input other than the one that was begun; 3 the gateway, the engine or the storage failed,
+or another run is at work on the same output (what is done stays); 130 stopped.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from app.batch.gateway_way import GatewayAsker, gateway_client
-from app.batch.ledger import Ledger
+from app.batch.ledger import Busy, Ledger
 from app.batch.places import Place
 from app.batch.progress import Progress, count_rows
 from app.batch.results import write_results
@@ -46,6 +46,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return _STOPPED
     except BatonError as error:
         print(f"batch: {error.message}", file=sys.stderr)
+        if isinstance(error, Busy):  # it ends: a Job's next pod may begin before the last one's lock is gone
+            return 3
         return 2 if isinstance(error, ClientError) and error.stage == "batch" else 3
     except OSError as error:
         print(f"batch: {error}: what is done stays, run the same command again to go on", file=sys.stderr)

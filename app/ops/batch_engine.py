@@ -19,9 +19,11 @@ from typing import Any
 import httpx
 import yaml
 
-from app.config.local import MachineConfig, load
+from app.config.local import LocalConfig, MachineConfig, load
 from app.errors import ConfigError, StageUnavailable
 from app.ingestion.targets import wait_until_ready
+from app.ops import preflight
+from app.ops.run import prepare_models, prepared_models
 
 _DASHBOARD = "http://127.0.0.1:8265/api/serve/applications/"
 _GATEWAY = "http://127.0.0.1:8000"
@@ -49,18 +51,33 @@ def _serve_configuration(path: Path) -> dict[str, Any] | None:
     """Return a file's Serve configuration, to the letter; None where it is none."""
     with contextlib.suppress(OSError, UnicodeDecodeError, yaml.YAMLError):
         found = yaml.safe_load(path.read_text("utf-8"))
-        return found if isinstance(found, dict) and "applications" in found else None
+        # A local configuration has `applications` as well, as a mapping.
+        return found if isinstance(found, dict) and isinstance(found.get("applications"), list) else None
     return None
+
+
+def own_config(path: Path, data: Path) -> LocalConfig:
+    """Return a local configuration for a Baton beside the one that serves by it. Raises ConfigError.
+
+    Its ports are free ones, and the batches of the API stay with the other Baton's gateways.
+    """
+    config = load(path, data)
+    ports = dict(zip(("port", "metrics_port", "dashboard_port"), _free_ports(), strict=True))
+    machine = MachineConfig.parse(config.machine.model_dump() | ports | {"grpc_port": None}, "machine")
+    batches = config.settings.batches.model_copy(update={"folder": ""})
+    settings = config.settings.model_copy(update={"batches": batches})
+    return config.model_copy(update={"machine": machine, "settings": settings})
 
 
 @contextlib.contextmanager
 def _on_this_machine(path: Path, data: Path) -> Iterator[str]:
     from app.ops.local_cluster import LocalCluster
 
-    config = load(path, data.resolve())
-    names = ("port", "metrics_port", "dashboard_port")
-    machine = MachineConfig.parse(config.machine.model_dump() | dict(zip(names, _free_ports(), strict=True)), "machine")
-    cluster = LocalCluster(config.model_copy(update={"machine": machine}), data.resolve())
+    data = data.resolve()
+    config = own_config(path, data)
+    preflight.check_files(config, prepared_models(data))
+    prepare_models(data, _say)
+    cluster = LocalCluster(config, data)
     stop = threading.Event()
     try:
         cluster.start()

@@ -12,7 +12,7 @@ import os
 import sys
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 
@@ -95,7 +95,7 @@ def _serve(
     """Start, serve and stop. Raises :class:`BatonError` for what went wrong before anybody asked to stop."""
     stop = signals.stop
     try:
-        until_stopped(lambda: _prepare_models(options.data, progress), stop)
+        until_stopped(lambda: prepare_models(options.data, progress.say), stop)
         if not stop.is_set():
             progress.say("starting Ray")
             with signals.breaking():
@@ -127,10 +127,11 @@ def prepared_models(data: Path) -> tuple[Path, Path]:
     return data / "models" / "smollm2", data / "models" / "e5-small"
 
 
-def _prepare_models(data: Path, progress: Progress) -> None:
+def prepare_models(data: Path, say: Callable[[str], None]) -> None:
+    """Make these folders; ones that are there already take no time."""
     from app.ops.models import prepare_chat_model, prepare_embedder
 
-    progress.say(f"preparing the models under {data / 'models'}")
+    say(f"preparing the models under {data / 'models'}")
     chat_model, embedder = prepared_models(data)
     prepare_chat_model(chat_model)
     prepare_embedder(embedder)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import json
 from collections.abc import Callable
 from contextlib import asynccontextmanager
@@ -14,11 +15,12 @@ import pytest
 from gateway_site import SETTINGS
 
 from app.api.application import build_api
-from app.batch.ledger import Ledger
+from app.batch import course
+from app.batch.ledger import Ledger, Record
 from app.batch.store import Batches, owner_of, read_json, write_json
 from app.batch.worker import BatchWorker
 from app.config.gateway import GatewayConfig
-from app.errors import EngineFailed
+from app.errors import EngineFailed, RateLimitExceeded
 from app.keys.file import KeysFile, hash_of
 from app.keys.ring import Keys, Loaded
 from app.metrics import MemoryMetrics
@@ -48,7 +50,7 @@ class Gateway:
         if keys:
             self.keys._take(keys_of(*keys))
         self.metrics = MemoryMetrics()
-        self.worker = BatchWorker(self.metrics, self.keys, look_seconds=0.02)
+        self.worker = BatchWorker(self.metrics, self.keys, look_seconds=0.02, rest_seconds=0.1)
         self.app = build_api(lambda: self.pipeline, lambda: self.config, keys=self.keys)
         self.worker.serve(self.app)
 
@@ -166,13 +168,77 @@ async def test_rows_may_do_what_their_key_may_and_no_more(tmp_path: Any) -> None
         assert (row["response"]["status_code"], row["error"]["code"]) == (403, "permission_denied")
 
 
-async def test_a_batch_whose_key_is_gone_fails_with_a_sentence(tmp_path: Any) -> None:
+async def test_a_batch_whose_key_is_gone_fails_with_a_sentence(tmp_path: Any, monkeypatch: Any) -> None:
+    monkeypatch.setattr(course, "_LOCKED_OUT_SECONDS", 0.2)
     batch = await made(Gateway(tmp_path, "ada").client(), lines(1))
     async with working(tmp_path, "bob") as gateway:
         path = tmp_path / "key-ada" / "batches" / batch.id / "batch.json"
         await eventually(lambda: read_json(path)["status"] == "failed")
         assert "opens nothing any more" in read_json(path)["errors"]["data"][0]["message"]
         assert gateway.pipeline.jobs == []
+
+
+async def test_keys_take_turns(tmp_path: Any) -> None:
+    gateway = Gateway(tmp_path, "ada", "bob")
+    first = [await made(gateway.client("ada"), lines(3, user="ada")) for _ in range(3)]
+    other = await made(gateway.client("bob"), lines(3, user="bob"))
+    async with working(tmp_path, "ada", "bob", running=1) as running:
+        for batch in first:
+            await until(running.client("ada"), batch.id, "completed")
+        await until(running.client("bob"), other.id, "completed")
+    asked = [job.request_id.rpartition("-")[0] for job in running.pipeline.jobs]
+    assert list(dict.fromkeys(asked)) == [first[0].id, other.id, first[1].id, first[2].id]
+
+
+async def test_a_batch_that_waits_for_its_key_s_limits_gives_way_to_another_key_s(tmp_path: Any) -> None:
+    async with working(tmp_path, "ada", "bob", running=1) as gateway:
+        gateway.pipeline.rescript(fail_before=RateLimitExceeded("Slower.", "gateway", None, 3600))
+        slow = await made(gateway.client("ada"), lines(3))
+        await eventually(lambda: len(gateway.pipeline.jobs) >= 3)
+        other = await made(gateway.client("bob"), lines(1))
+        gateway.pipeline.rescript(fail_before=None)
+        await until(gateway.client("bob"), other.id, "completed")
+        await until(gateway.client("ada"), slow.id, "completed")
+
+
+async def test_a_key_that_opens_nothing_for_a_moment_costs_no_row(tmp_path: Any) -> None:
+    async with working(tmp_path, "ada", concurrency=1) as gateway:
+        gateway.pipeline.rescript(seconds_per_word=0.01)
+        batch = await made(gateway.client(), lines(20))
+        await eventually(lambda: len(gateway.pipeline.jobs) >= 4)
+        gateway.keys._take(keys_of("bob"))
+        await eventually(lambda: bool(gateway.worker._resting))
+        gateway.keys._take(keys_of("ada"))
+        done = await until(gateway.client(), batch.id, "completed", "failed")
+        assert (done.status, done.request_counts.completed) == ("completed", 20)
+
+
+async def test_a_batch_that_fails_half_way_keeps_what_was_answered(tmp_path: Any, monkeypatch: Any) -> None:
+    monkeypatch.setattr(course, "_LOCKED_OUT_SECONDS", 0.2)
+    async with working(tmp_path, "ada", concurrency=1) as gateway:
+        gateway.pipeline.rescript(seconds_per_word=0.01)
+        batch = await made(gateway.client(), lines(20))
+        await eventually(lambda: len(gateway.pipeline.jobs) >= 4)
+        gateway.keys._take(keys_of("bob"))
+        path = tmp_path / "key-ada" / "batches" / batch.id / "batch.json"
+        await eventually(lambda: read_json(path)["status"] == "failed")
+        gateway.keys._take(keys_of("ada"))
+        done = await gateway.client().batches.retrieve(batch.id)
+        assert 3 <= len(await rows_of(gateway.client(), done.output_file_id)) == done.request_counts.completed < 20
+        assert done.request_counts.total == 20
+
+
+async def test_a_batch_that_was_answered_in_time_is_completed_whenever_it_is_written_out(tmp_path: Any) -> None:
+    gateway = Gateway(tmp_path)
+    batch = await made(gateway.client(), lines(2))
+    folder = Batches(gateway.config.batches, owner_of(None)).folder(batch.id)
+    with Ledger(folder / "progress") as ledger:
+        for row in range(2):
+            ledger.add(Record(row, f"q{row}", 200, "r", {}))
+    write_json(folder / "batch.json", read_json(folder / "batch.json") | {"status": "finalizing", "expires_at": 1})
+    async with working(tmp_path) as running:
+        done = await until(running.client(), batch.id, "completed", "expired")
+        assert (done.status, len(await rows_of(running.client(), done.output_file_id))) == ("completed", 2)
 
 
 async def test_a_gateway_that_stops_hands_its_batch_on_and_no_row_is_asked_twice(tmp_path: Any) -> None:
@@ -217,6 +283,21 @@ async def test_a_batch_whose_storage_fails_frees_its_place(tmp_path: Any, monkey
             await eventually(lambda: bool(gateway.worker._resting))
         batch = await made(gateway.client(), lines(2))
         await until(gateway.client(), batch.id, "completed")
+
+
+async def test_a_folder_without_locks_is_told_to_the_operator_and_the_caller(
+    tmp_path: Any, monkeypatch: Any, caplog: Any
+) -> None:
+    def fail(*_: Any) -> None:
+        raise OSError(errno.ENOLCK, "No locks available")
+
+    monkeypatch.setattr("fcntl.flock", fail)
+    async with working(tmp_path) as gateway:
+        batch = await made(gateway.client(), lines(1))
+        await eventually(lambda: "cannot be locked (No locks available)" in caplog.text)
+        with pytest.raises(openai.APIStatusError, match="keep it on storage with flock") as caught:
+            await gateway.client().batches.cancel(batch.id)
+        assert caught.value.status_code == 503
 
 
 async def test_two_gateways_share_the_batches_and_never_one_batch(tmp_path: Any) -> None:

@@ -1,9 +1,11 @@
 """What is done of a batch outlives whatever ends the run."""
 
+import errno
+
 import pytest
 
 from app.batch.ledger import Busy, Ledger, Record, failure
-from app.errors import Conflict, InvalidRequest
+from app.errors import Conflict, InvalidRequest, StageUnavailable
 
 BAD = InvalidRequest("no", "batch")
 
@@ -87,3 +89,15 @@ def test_two_runs_never_share_a_batch(tmp_path):
         pass
     with Ledger(tmp_path / "p"):
         pass
+
+
+@pytest.mark.parametrize("number", [errno.ENOLCK, errno.EOPNOTSUPP, errno.EINVAL])
+def test_storage_without_locks_is_told_as_such(tmp_path, monkeypatch, number):
+    def fail(*_):
+        raise OSError(number, "No locks available")
+
+    monkeypatch.setattr("fcntl.flock", fail)
+    with pytest.raises(
+        StageUnavailable, match=r"cannot be locked \(No locks available\): keep it on storage with flock"
+    ):
+        Ledger(tmp_path / "p").lock()

@@ -12,8 +12,8 @@ from app.batch.ledger import Ledger
 from app.batch.places import Place
 from app.batch.results import result_line, write_results
 from app.batch.rows import Row
-from app.batch.run import BatchRun, RowMeter, RunOptions, Stopped
-from app.errors import DeadlineExceeded, EngineFailed, InvalidRequest, Overloaded, StageUnavailable
+from app.batch.run import BatchRun, GaveWay, RowMeter, RunOptions, Stopped
+from app.errors import DeadlineExceeded, EngineFailed, InvalidRequest, Overloaded, RateLimitExceeded, StageUnavailable
 from app.metrics import MemoryMetrics
 
 HELLO = {"messages": [{"role": "user", "content": "hi"}]}
@@ -126,6 +126,32 @@ async def test_a_run_gives_up_where_no_row_ends_and_loses_nothing(site, tmp_path
         with pytest.raises(StageUnavailable, match=r"No row was answered for 0\.5 s: full What is done is kept"):
             await run(site, ledger, rows(2), patience_seconds=0.5)
         assert ledger.done == 0
+
+
+async def test_a_long_retry_after_outlasts_no_patience(site, tmp_path):
+    site.pipeline.rescript(fail_before=RateLimitExceeded("Slower.", "gateway", None, 86_400))
+    with Ledger(tmp_path) as ledger:
+        async with asyncio.timeout(5):
+            with pytest.raises(StageUnavailable, match=r"No row was answered for 0\.5 s: Slower\."):
+                await run(site, ledger, rows(2), patience_seconds=0.5)
+
+
+async def test_rows_that_all_wait_for_their_key_s_limits_give_way_where_others_wait(site, tmp_path):
+    waiting = False
+
+    async def others_wait():
+        return waiting
+
+    site.pipeline.rescript(fail_before=RateLimitExceeded("Slower.", "gateway", None, 1))
+    with Ledger(tmp_path) as ledger:
+        batch = BatchRun(ledger, RunOptions(), RowMeter(MemoryMetrics()), others_wait=others_wait)
+        work = asyncio.create_task(batch.run(rows(2), site.asker, asyncio.Event()))
+        await asyncio.sleep(0.2)
+        assert not work.done()
+        waiting = True
+        async with asyncio.timeout(5):
+            with pytest.raises(GaveWay):
+                await work
 
 
 async def test_a_run_that_is_stopped_cancels_what_it_asked(site, tmp_path):

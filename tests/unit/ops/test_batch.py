@@ -6,8 +6,11 @@ from datetime import UTC, datetime
 from http.server import BaseHTTPRequestHandler, HTTPServer
 
 import pytest
+import yaml
 from serving import Answers, serving
 
+from app.batch.ledger import Ledger
+from app.config.local import ROOT, load
 from app.errors import ConfigError, StageUnavailable
 from app.ops import batch, batch_engine
 
@@ -75,6 +78,13 @@ def test_a_gateway_that_is_away_ends_the_run_with_3_and_the_way_on(tmp_path, cap
     )
 
 
+def test_a_run_beside_another_one_ends_with_3_for_a_job_to_try_again(bad_rows, tmp_path, capsys):
+    with Ledger(tmp_path / "out.jsonl.progress"):
+        assert batch.main([str(bad_rows), str(tmp_path / "out.jsonl")]) == 3
+    assert "Another process works on" in capsys.readouterr().err
+    assert batch.main([str(bad_rows), str(tmp_path / "out.jsonl")]) == 1
+
+
 class Dashboard(Answers, BaseHTTPRequestHandler):
     """Ray's dashboard: takes a Serve configuration and tells ``status`` of its application."""
 
@@ -131,3 +141,36 @@ def test_a_serve_configuration_without_a_cluster_is_told(monkeypatch):
     monkeypatch.setattr(batch_engine, "_DASHBOARD", "http://127.0.0.1:1/")
     with pytest.raises(StageUnavailable, match="elsewhere give a local configuration"):
         batch_engine._in_this_cluster(CONFIG, 5).__enter__()
+
+
+def test_a_baton_of_its_own_takes_nothing_from_the_one_that_serves(tmp_path):
+    raw = yaml.safe_load((ROOT / "config" / "local.yaml").read_text())
+    raw["machine"]["grpcPort"] = 9000
+    raw["settings"]["batches"] = {"folder": "/data/batches", "concurrency": 3}
+    path = tmp_path / "local.yaml"
+    path.write_text(yaml.safe_dump(raw))
+    served = load(path, tmp_path)
+    own = batch_engine.own_config(path, tmp_path)
+    assert (own.machine.grpc_port, own.settings.batches.folder, own.settings.batches.concurrency) == (None, "", 3)
+    names = ("port", "metrics_port", "dashboard_port")
+    assert not {getattr(own.machine, name) for name in names} & {getattr(served.machine, name) for name in names}
+    assert own.settings.profiles == served.settings.profiles
+
+
+def test_a_baton_of_its_own_prepares_its_models_first(tmp_path, monkeypatch):
+    done = []
+
+    class Cluster:
+        def __init__(self, config, data):
+            self.url = f"http://127.0.0.1:{config.machine.port}"
+
+        def __getattr__(self, name):
+            return lambda *_: done.append(name)
+
+    monkeypatch.setattr("app.ops.models.prepare_chat_model", lambda folder: done.append(folder.name))
+    monkeypatch.setattr("app.ops.models.prepare_embedder", lambda folder: done.append(folder.name))
+    monkeypatch.setattr("app.ops.local_cluster.LocalCluster", Cluster)
+    monkeypatch.setattr(batch_engine, "wait_until_ready", lambda *_: None)
+    with batch_engine.own_baton(ROOT / "config" / "local.yaml", tmp_path, 5):
+        assert done == ["smollm2", "e5-small", "start", "deploy_engines_first", "wait_until_running"]
+    assert done[-1] == "stop"
