@@ -299,5 +299,5 @@ def _parse(model: type[T], parsed: Any, where: str = "") -> T:
     try:
         return model.model_validate(parsed)
     except ValidationError as error:
-        fault = describe_faults(error.errors(include_url=False, include_input=False))
-        raise InvalidRequest(where + fault.message, param=fault.param) from None
+        faults = error.errors(include_url=False, include_input=False)
+        raise describe_faults(faults, model=model, where=where) from None
