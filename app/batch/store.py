@@ -122,13 +122,11 @@ class Files:
         write_json(folder / "meta.json", meta)
         return meta
 
-    def get(self, file_id: str) -> dict[str, Any]:
-        """Return what is known of a file. Raises NotFound."""
+    def get(self, file_id: str, param: str = "file_id") -> dict[str, Any]:
+        """Return what is known of a file. Raises NotFound, which names ``param`` as the field that holds the id."""
         meta = read_json(self._folder / file_id / "meta.json") if _FILE_ID.fullmatch(file_id) else None
         if meta is None:
-            raise NotFound(
-                f"There is no file {bounded(file_id)}: GET /v1/files lists those there are.", "batch", "file_id"
-            )
+            raise NotFound(f"There is no file {bounded(file_id)}: GET /v1/files lists those there are.", "batch", param)
         return meta
 
     def content(self, file_id: str) -> Path:
