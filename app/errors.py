@@ -335,6 +335,11 @@ class DeadlineExceeded(ServerError):
     code = "deadline_exceeded"
 
 
+def deadline_passed(stage: str = "gateway") -> DeadlineExceeded:
+    """Return the error for a request that was still at work in a stage when its deadline passed."""
+    return DeadlineExceeded("The request's deadline has passed: ask for less, or raise timeout_seconds.", stage)
+
+
 class ConfigError(BatonError):
     """A configuration was refused; the one in force, if any, stays in force."""
 
