@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import AsyncIterator, Awaitable, Coroutine
 from typing import Any, TypeVar
 
-from app.errors import DeadlineExceeded
+from app.errors import DeadlineExceeded, deadline_passed
 
 T = TypeVar("T")
 
@@ -58,7 +58,7 @@ class Deadline:
         return self._struck and self._task is not None and self._task.uncancel() <= before
 
     def _error(self) -> DeadlineExceeded:
-        return DeadlineExceeded("The request's deadline has passed.", self._stage)
+        return deadline_passed(self._stage)
 
     def close(self) -> None:
         """Drop the timer."""

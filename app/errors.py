@@ -175,10 +175,22 @@ class ModelNotFound(NotFound):
     code = "model_not_found"
 
 
+def no_model(kind: str, name: str, param: str) -> ModelNotFound:
+    """Return the error for a name that no ``kind`` has. Where there are keys, the list holds what the key may use."""
+    return ModelNotFound(f"There is no {kind} {bounded(name)}: GET /v1/models lists those there are.", param=param)
+
+
 class CollectionNotFound(NotFound):
     """No collection has this name."""
 
     code = "collection_not_found"
+
+
+def no_collection(name: str, stage: str, param: str) -> CollectionNotFound:
+    """Return the error for a collection that does not exist. Where there are keys, the list holds the key's."""
+    return CollectionNotFound(
+        f"There is no collection {bounded(name)}: GET /v1/collections lists those there are.", stage, param
+    )
 
 
 class MethodNotAllowed(ClientError):
@@ -321,6 +333,11 @@ class DeadlineExceeded(ServerError):
     status = 504
     type = "timeout_error"
     code = "deadline_exceeded"
+
+
+def deadline_passed(stage: str = "gateway") -> DeadlineExceeded:
+    """Return the error for a request that was still at work in a stage when its deadline passed."""
+    return DeadlineExceeded("The request's deadline has passed: ask for less, or raise timeout_seconds.", stage)
 
 
 class ConfigError(BatonError):

@@ -5,7 +5,14 @@ from __future__ import annotations
 import traceback
 
 from app.admission import overloaded
-from app.errors import BatonError, DeadlineExceeded, InternalError, ReplicaLost, StageUnavailable, engine_died
+from app.errors import (
+    BatonError,
+    InternalError,
+    ReplicaLost,
+    StageUnavailable,
+    deadline_passed,
+    engine_died,
+)
 from app.logs import logger
 
 log = logger("gateway")
@@ -27,7 +34,7 @@ def translate(error: BaseException, stage: str) -> BatonError:
     if name in _UNAVAILABLE or type(error).__name__ in _UNAVAILABLE:
         return StageUnavailable(f"No replica of the {stage} can answer at present; try again shortly.", stage, None, 5)
     if isinstance(error, TimeoutError) or name in _CANCELLED:
-        return DeadlineExceeded("The request's deadline has passed.", stage)
+        return deadline_passed(stage)
     # The type and the place, never the message: it may quote what somebody asked.
     where = "".join(traceback.format_tb(error.__traceback__))
     log.error("%s failed with %s\n%s", stage, name, where, extra={"stage": stage, "error_type": name})

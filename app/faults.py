@@ -37,6 +37,17 @@ FILE_PATTERN = r"^/.+$"
 FOLDER_PATTERN = r"^(/.+)?$"
 #: Names of keys and tenants.
 KEY_PATTERN = r"^[a-z0-9][a-z0-9._-]{0,62}$"
+#: Tenants of keys; empty for none.
+TENANT_PATTERN = rf"^$|{KEY_PATTERN}"
+#: How long a batch may take.
+HOURS_PATTERN = r"^[0-9]{1,4}h$"
+#: What Python imports, behind a colon (or a full stop, as Ray takes it as well) the class or function.
+CLASS_PATTERN = r"^[A-Za-z_][\w.]*:[A-Za-z_]\w*$"
+IMPORT_PATTERN = r"^[A-Za-z_][\w.]*[:.][A-Za-z_]\w*$"
+#: A line of ASCII, as HTTP's headers hold it.
+ASCII_PATTERN = r"^[\x20-\x7e]+$"
+#: Names of rollouts, which become parts of Kubernetes' names.
+ROLLOUT_PATTERN = r"^[a-z0-9]([-a-z0-9]{0,38}[a-z0-9])?$"
 #: Names with ``*`` for any characters, as the scopes of keys hold them.
 SCOPE_PATTERN = r"^[a-zA-Z0-9._@:*-]{1,128}$"
 
@@ -52,6 +63,13 @@ _ALLOWED = {
     FILE_PATTERN: "must be a whole path, which begins with a slash",
     FOLDER_PATTERN: "must be a whole path, which begins with a slash, or empty",
     KEY_PATTERN: "must be 1 to 63 small letters (a-z), digits, '.', '_' or '-', beginning with a letter or digit",
+    TENANT_PATTERN: "must be 1 to 63 small letters (a-z), digits, '.', '_' or '-', beginning with a letter or digit, "
+    "or empty",
+    HOURS_PATTERN: "must be a number of hours, like 24h",
+    CLASS_PATTERN: "must be an import path, like module:Class",
+    IMPORT_PATTERN: "must be an import path, like module:function",
+    ASCII_PATTERN: "must be one line of ASCII: letters, digits, blanks and signs",
+    ROLLOUT_PATTERN: "must be 1 to 40 small letters (a-z), digits or '-', with a letter or digit at both ends",
     SCOPE_PATTERN: "must be a name, or one with * for any characters, like docs-*",
     ORIGIN_PATTERN: "must be an origin in small letters and without a path, like https://chat.example.com",
     HOST_RULE_PATTERN: "must be a host's name in small letters, *. and a name for those below it, or *",

@@ -23,7 +23,7 @@ from typing import Any, Protocol
 
 from app.absence import Absence, Gone, never
 from app.admission import Admission
-from app.errors import BatonError, DeadlineExceeded, Overloaded, PayloadElsewhere, ReplicaLost
+from app.errors import BatonError, Overloaded, PayloadElsewhere, ReplicaLost, deadline_passed
 from app.failures import translate
 from app.metrics import Metrics
 from app.payloads import Payloads, PlacedRetrieved
@@ -87,7 +87,7 @@ class Pending:
                 return await asyncio.shield(self._task)
         except TimeoutError:
             self.cancel()
-            raise DeadlineExceeded("The request's deadline has passed.", self.stage) from None
+            raise deadline_passed(self.stage) from None
 
     def cancel(self) -> bool:
         """Stop the work if it still goes on; returns whether it did."""
@@ -174,7 +174,7 @@ class LocalCall:
             async with asyncio.timeout_at(deadline):
                 return await _translated(self._runner.run(request), self._stage)
         except TimeoutError:
-            raise DeadlineExceeded("The request's deadline has passed.", self._stage) from None
+            raise deadline_passed(self._stage) from None
 
     async def manage(self, method: str, *arguments: Any) -> Any:
         """Call another method of the stage."""
@@ -262,7 +262,7 @@ class RemoteCall:
                 async with asyncio.timeout_at(deadline), self._absence.watching(response):
                     return await response
             except TimeoutError:
-                raise DeadlineExceeded("The request's deadline has passed.", self._stage) from None
+                raise deadline_passed(self._stage) from None
             except Exception as error:
                 translated = translate(error, self._stage)
             finally:

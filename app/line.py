@@ -240,7 +240,10 @@ class Line:
 
     def _late(self) -> DeadlineExceeded:
         stage = self._tally.stage
-        return DeadlineExceeded(f"The request waited for the {stage} until its deadline.", stage)
+        return DeadlineExceeded(
+            f"The request waited for the {stage} until its deadline: send it again later, or raise timeout_seconds.",
+            stage,
+        )
 
     # --- who starts -------------------------------------------------------------------------------------------------
 

@@ -173,4 +173,7 @@ class Pipeline:
             async with asyncio.timeout_at(deadline):
                 return await self._stages.retriever.manage(method, *arguments)
         except TimeoutError:
-            raise DeadlineExceeded(f"The retriever did not finish {method} in time.", "retriever") from None
+            raise DeadlineExceeded(
+                f"The retriever did not finish {method} in time: send less at once, or send it again later.",
+                "retriever",
+            ) from None

@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from typing import Any, Protocol
 
 from app.answers.json_pointer import pointer
+from app.answers.schema_bounds import check_possible
 from app.answers.schema_tree import Path, Schema, SchemaError, Workload, walk
 from app.errors import SchemaRejected, bounded
 
@@ -129,6 +130,7 @@ def _check_node(path: Path, node: Schema) -> None:
             raise SchemaError((*path, keyword), f"{bounded(value)} is over the limit of {_MAX_REPETITION}")
     if node.get("type") == "integer":
         _check_bounds(path, node)
+    check_possible(path, node)
     pattern = node.get("pattern")
     if isinstance(pattern, str) and len(pattern) > _MAX_PATTERN_CHARS:
         raise SchemaError((*path, "pattern"), f"a pattern may have {_MAX_PATTERN_CHARS} characters")

@@ -7,9 +7,11 @@ compiler may know more.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from typing import Any
 
+from app.answers.schema_bounds import types_of
 from app.answers.schema_tree import Path, Schema, SchemaError, walk
 
 _MAX_DEPTH = 1000
@@ -18,6 +20,9 @@ _UNKNOWN = {
     "multipleOf": {"integer", "number"},
     **{keyword: {"array"} for keyword in ("uniqueItems", "contains", "minContains", "maxContains")},
 }
+_WHOLE = ("minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum")
+#: What regular expressions may hold, and the compiler cannot turn into a grammar.
+_PATTERN_SIGNS = re.compile(r"(?<!\\)(?:\\\\)*\\[bBpP]")
 _FORMATS = {
     *("email", "date", "time", "date-time", "duration", "ipv4", "ipv6", "hostname", "uuid", "uri", "uri-reference"),
     *("uri-template", "json-pointer", "relative-json-pointer"),
@@ -36,10 +41,14 @@ def refusal(schema: Any) -> str | None:
 
 
 def _features(node: Schema) -> Iterator[tuple[str, str]]:
-    types = _types(node)
+    types = types_of(node)
     for keyword, bound in _UNKNOWN.items():
         if keyword in node and types & bound:
             yield keyword, f"the engine cannot keep an answer to {keyword}: leave it out."
+    if "integer" in types:
+        for keyword in _WHOLE:
+            if isinstance(node.get(keyword), float) and not node[keyword].is_integer():
+                yield keyword, "bounds of a whole number must be whole numbers."
     if "string" in types:
         yield from _of_texts(node)
     if "object" in types:
@@ -51,6 +60,8 @@ def _features(node: Schema) -> Iterator[tuple[str, str]]:
 def _of_texts(node: Schema) -> Iterator[tuple[str, str]]:
     if "format" in node and node["format"] not in _FORMATS:
         yield "format", "the engine does not know this format: leave it out, or use a pattern."
+    if isinstance(node.get("pattern"), str) and _PATTERN_SIGNS.search(node["pattern"]):
+        yield "pattern", r"the engine knows neither \b nor \p{…} in a pattern: write it without them."
     if _is_bounded_twice(node):
         yield _shape(node), "the engine cannot keep an answer to minLength or maxLength besides: use one of them."
 
@@ -74,8 +85,3 @@ def _is_bounded_twice(node: Schema) -> bool:
 
 def _shape(node: Schema) -> str:
     return "pattern" if "pattern" in node else "format"
-
-
-def _types(node: Schema) -> set[str]:
-    kind = node.get("type")
-    return {name for name in (kind if isinstance(kind, list) else [kind]) if isinstance(name, str)}

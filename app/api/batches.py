@@ -14,6 +14,7 @@ from app.api.replies import json_reply
 from app.batch.rows import ENDPOINTS
 from app.batch.store import Batches, Files
 from app.errors import InvalidRequest, bounded
+from app.faults import HOURS_PATTERN
 
 router = APIRouter(prefix="/v1/batches", route_class=JsonRoute, strict_content_type=False, tags=["batches"])
 
@@ -35,7 +36,7 @@ class BatchBody(StrictModel):
     """An uploaded file with `purpose` `batch`."""
     endpoint: str
     """What all rows ask for: `/v1/chat/completions`, `/v1/completions` or `/v1/embeddings`."""
-    completion_window: Annotated[str, Field(pattern=r"^[0-9]{1,4}h$")]
+    completion_window: Annotated[str, Field(pattern=HOURS_PATTERN)]
     """How long it may take, in hours, such as `24h`; rows that are not answered by then expire."""
     metadata: Annotated[dict[_Key, _Value], Field(max_length=16)] | None = None
     """The caller's own notes."""
@@ -60,7 +61,7 @@ async def create_batch(body: BatchBody, request: Request) -> Response:
     hours = int(body.completion_window[:-1])
     if not 1 <= hours <= config.max_hours:
         raise InvalidRequest(f"completion_window must be from 1h to {config.max_hours}h.", param="completion_window")
-    meta = await stored(Files(config, owner(request)).get, body.input_file_id)
+    meta = await stored(Files(config, owner(request)).get, body.input_file_id, "input_file_id")
     if meta["purpose"] != "batch":
         raise InvalidRequest("input_file_id names the output of a batch: upload its rows.", param="input_file_id")
     asked = body.model_dump(include={"input_file_id", "endpoint", "completion_window", "metadata"})

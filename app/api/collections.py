@@ -17,7 +17,7 @@ from app.api.fields import StrictModel
 from app.api.hangup import run_unless_gone
 from app.api.replies import json_reply
 from app.config.gateway import LimitsConfig
-from app.errors import CollectionNotFound, InvalidRequest, UnsupportedMediaType, bounded
+from app.errors import InvalidRequest, UnsupportedMediaType, bounded, no_collection
 from app.faults import COLLECTION_PATTERN
 from app.ingestion.documents import MAX_ID_CHARS, MAX_SOURCE_CHARS, check_ids, id_text, parse_document
 from app.ingestion.documents import Document as ReadDocument
@@ -145,7 +145,7 @@ async def get_collection(name: CollectionPath, request: Request) -> Response:
     for found in await _listed(request):
         if found["name"] == name:
             return json_reply(found)
-    raise CollectionNotFound(f"There is no collection {name!r}.", param="name")
+    raise no_collection(name, "gateway", "name")
 
 
 @router.delete("/{name}", summary="Drop a collection")
@@ -301,5 +301,5 @@ def _parse(model: type[T], parsed: Any, where: str = "") -> T:
     try:
         return model.model_validate(parsed)
     except ValidationError as error:
-        fault = describe_faults(error.errors(include_url=False, include_input=False))
-        raise InvalidRequest(where + fault.message, param=fault.param) from None
+        faults = error.errors(include_url=False, include_input=False)
+        raise describe_faults(faults, model=model, where=where) from None

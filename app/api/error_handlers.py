@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import traceback
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import orjson
 from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
-from pydantic import ValidationError
+from fastapi.routing import APIRoute
+from pydantic import BaseModel, ValidationError
 from starlette.exceptions import HTTPException
 from starlette.responses import Response
 from starlette.types import Scope
 
 from app.api.context import facts_of, limits_of
+from app.api.suggestions import Model, meant
 from app.errors import (
     BatonError,
     ConfigError,
@@ -29,6 +32,8 @@ from app.logs import logger
 
 _log = logger("gateway")
 _MESSAGE_CHARS = 300
+#: How many faults of one request are told in full.
+_TOLD = 3
 
 
 def install_error_handlers(app: FastAPI) -> None:
@@ -62,7 +67,8 @@ def as_error(error: Exception, scope: Scope) -> BatonError:
             _log.warning("%s in stage %s: request_id=%s", error.code, error.stage, facts.request_id, extra=said)
         return error
     if isinstance(error, RequestValidationError):
-        return describe_faults(error.errors(), skip=1)
+        faults = error.errors()
+        return describe_faults(faults, skip=1, model=_read_model(scope, faults[0]))
     if isinstance(error, ValidationError):
         return describe_faults(error.errors(include_url=False))
     if isinstance(error, HTTPException):
@@ -83,17 +89,41 @@ def _routing_error(error: HTTPException, scope: Scope) -> BatonError:
     return NotFound(f"There is nothing at {bounded(scope['path'])}.")
 
 
-def describe_faults(faults: Any, skip: int = 0) -> InvalidRequest:
-    """Return the first fault of a pydantic error as a sentence that names the field, without the value.
+def _read_model(scope: Scope, fault: Mapping[str, Any]) -> Model | None:
+    """Return the model of the body or the query that a fault is in; None where it was read without one."""
+    route, place = scope.get("route"), fault["loc"][0]
+    if not isinstance(route, APIRoute):
+        return None
+    read: Mapping[str, Sequence[Any]] = {"body": [route.body_field], "query": route.dependant.query_params}
+    fields = read.get(place, [])
+    kinds = [field.field_info.annotation for field in fields if field is not None]
+    return next((kind for kind in kinds if isinstance(kind, type) and issubclass(kind, BaseModel)), None)
 
-    ``skip`` is the number of leading parts of the path that are not the caller's (FastAPI's ``body``).
+
+def describe_faults(
+    faults: Sequence[Any], skip: int = 0, model: Model | None = None, where: str = ""
+) -> InvalidRequest:
+    """Return the first faults of a pydantic error as sentences that name the field, without the value.
+
+    ``skip`` is the number of leading parts of the path that are not the caller's (FastAPI's ``body``); ``model`` is
+    what was read, to tell which field was meant by an unknown one; ``where`` stands before the sentences.
     """
-    fault = faults[0]
-    field = path_of(fault["loc"][skip:])[:_MESSAGE_CHARS]
+    told = [_told(fault, fault["loc"][skip:], model) for fault in faults[:_TOLD]]
+    left = len(faults) - len(told)
+    if left:
+        told.append(f"({left} more {'fault' if left == 1 else 'faults'}.)")
+    field = _field(faults[0]["loc"][skip:])
+    return InvalidRequest(where + " ".join(dict.fromkeys(told)), param=field or None)
+
+
+def _field(location: Sequence[str | int]) -> str:
+    return path_of(location)[:_MESSAGE_CHARS]
+
+
+def _told(fault: Mapping[str, Any], location: Sequence[str | int], model: Model | None) -> str:
+    field = _field(location)
     if fault["type"] == "extra_forbidden":
-        message = f"Unknown field {bounded(field)}."
-    else:
-        text = sentence_of(fault)[:_MESSAGE_CHARS]
-        message = f"{field}: {text}." if field else f"{text}."
-    more = f" ({len(faults) - 1} more faults.)" if len(faults) > 1 else ""
-    return InvalidRequest(message + more, param=field or None)
+        paths = [bounded(path) for path in (meant(model, location) if model else ())]
+        return f"Unknown field {bounded(field)}{': did you mean ' + ' or '.join(paths) + '?' if paths else '.'}"
+    text = sentence_of(fault)[:_MESSAGE_CHARS]
+    return f"{field}: {text}." if field else f"{text}."

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from typing import Annotated, Any, TypeVar
+from typing import Annotated, Any, Literal, TypeVar
 
 from fastapi import APIRouter, Query, Request, Response
 from starlette.datastructures import UploadFile
@@ -113,7 +113,7 @@ async def list_files(
     after: After = None,
     limit: Annotated[int, Query(ge=1, le=10_000)] = 10_000,
     purpose: str | None = None,
-    order: Annotated[str, Query(pattern="^(asc|desc)$")] = "desc",
+    order: Literal["asc", "desc"] = "desc",
 ) -> Response:
     """List the key's files, the newest first unless `order` is `asc`."""
     found = await stored(_files(request).list_all)

@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 
 from starlette.types import Receive
 
-from app.errors import DeadlineExceeded
+from app.errors import deadline_passed
 
 T = TypeVar("T")
 
@@ -72,4 +72,4 @@ async def within(deadline: float) -> AsyncIterator[None]:
     except TimeoutError:
         if not limit.expired():
             raise
-        raise DeadlineExceeded("The request's deadline has passed: ask for less, or raise timeout_seconds.") from None
+        raise deadline_passed() from None

@@ -12,7 +12,7 @@ from app.api.resolution import check_profile
 from app.config.gateway import GatewayConfig, ModelInfo
 from app.config.profile import ProfileConfig
 from app.config.routing import variant_name
-from app.errors import ModelNotFound, bounded
+from app.errors import no_model
 from app.keys.rights import Rights
 
 router = APIRouter(tags=["models"])
@@ -32,7 +32,7 @@ async def get_model(name: str, request: Request) -> Response:
     """Describe one model or profile."""
     entries = _seen(request)
     if name not in entries:
-        raise ModelNotFound(f"There is no model or profile {bounded(name)}.", param="model")
+        raise no_model("model or profile", name, "model")
     return json_reply(entries[name])
 
 

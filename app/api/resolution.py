@@ -10,7 +10,7 @@ from app.api.context import facts_of
 from app.config.gateway import GatewayConfig, ModelInfo
 from app.config.profile import ProfileConfig
 from app.config.routing import MARK
-from app.errors import InvalidRequest, ModelNotFound, bounded
+from app.errors import InvalidRequest, no_model
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +62,7 @@ def resolve_policy(request: Request, config: GatewayConfig) -> str:
 def check_profile(config: GatewayConfig, name: str | None) -> None:
     """Raise ModelNotFound when a profile or variant is named that does not exist."""
     if name is not None and _read(config, name) is None:
-        raise ModelNotFound(f"There is no profile {bounded(name)}.", param="profile")
+        raise no_model("profile", name, "profile")
 
 
 def _read(config: GatewayConfig, name: str) -> tuple[str, str] | None:
@@ -83,7 +83,7 @@ def resolve(config: GatewayConfig, path: str | None, profile: str | None, model:
         check_profile(config, name)
     by_model = None if model is None or _read(config, model) is None else model
     if model is not None and by_model is None and model not in config.models:
-        raise ModelNotFound(f"There is no model or profile {bounded(model)}.", param="model")
+        raise no_model("model or profile", model, "model")
     chosen, variant = _agreed(config, [name for name in (path, profile, by_model) if name is not None])
     answering = config.variant(chosen, variant) if variant else config.profiles[chosen]
     engine = answering.model if model is None or by_model is not None else model

@@ -11,7 +11,7 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from typing import Any, Generic, Protocol, TypeVar, overload
 
-from app.errors import DeadlineExceeded
+from app.errors import DeadlineExceeded, deadline_passed
 
 A = TypeVar("A")
 B = TypeVar("B")
@@ -119,4 +119,4 @@ async def _in_time(step: Step[A, B], value: A, deadline: float) -> B:
 
 
 def _too_late(stage: str) -> DeadlineExceeded:
-    return DeadlineExceeded("The request's deadline has passed.", stage)
+    return deadline_passed(stage)

@@ -123,11 +123,11 @@ class Files:
         write_json(folder / "meta.json", meta)
         return meta
 
-    def get(self, file_id: str) -> dict[str, Any]:
-        """Return what is known of a file. Raises NotFound."""
+    def get(self, file_id: str, param: str = "file_id") -> dict[str, Any]:
+        """Return what is known of a file. Raises NotFound, which names ``param`` as the field that holds the id."""
         meta = read_json(self._folder / file_id / "meta.json") if _FILE_ID.fullmatch(file_id) else None
         if meta is None:
-            raise NotFound(f"There is no file {bounded(file_id)}.", "batch", "file_id")
+            raise NotFound(f"There is no file {bounded(file_id)}: GET /v1/files lists those there are.", "batch", param)
         return meta
 
     def content(self, file_id: str) -> Path:
@@ -185,7 +185,9 @@ class Batches:
         folder = self._folder / batch_id
         state = read_json(folder / "batch.json") if _BATCH_ID.fullmatch(batch_id) else None
         if state is None:
-            raise NotFound(f"There is no batch {bounded(batch_id)}.", "batch", "batch_id")
+            raise NotFound(
+                f"There is no batch {bounded(batch_id)}: GET /v1/batches lists those there are.", "batch", "batch_id"
+            )
         mark = None if state["status"] in ENDED else read_json(folder / CANCEL_MARK)
         return state if mark is None else {**state, "status": "cancelling", **mark}
 

@@ -10,7 +10,7 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, WithJsonSchema, model_validator
 
-from app.faults import path_of, sentence_of
+from app.faults import IMPORT_PATTERN, path_of, sentence_of
 from app.scaling import check_targets
 
 #: Names that Ray has given up → what to write in their place.
@@ -45,7 +45,7 @@ ENGINE_POLICIES = tuple(f"app.deployments.engine_policy{mark}EnginePolicy" for m
 class PolicyOptions(_RayOptions):
     """An autoscaling policy, as Ray describes it."""
 
-    policy_function: Annotated[str, Field(pattern=r"^[A-Za-z_][\w.]*[:.][A-Za-z_]\w*$")]
+    policy_function: Annotated[str, Field(pattern=IMPORT_PATTERN)]
     """Import path of the function or class."""
     policy_kwargs: dict[str, Any] = Field(default_factory=dict)
     """Arguments of the class."""

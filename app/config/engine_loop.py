@@ -14,6 +14,7 @@ from app.config.gateway import LimitsConfig
 from app.config.guardrail import GuardrailConfig
 from app.config.observing import TracesConfig
 from app.config.profile import Count, Name, SamplingDefaults
+from app.faults import CLASS_PATTERN
 
 #: vLLM's arguments where the configuration names none.
 ENGINE_DEFAULTS: Mapping[str, Any] = {
@@ -102,7 +103,7 @@ class EngineLoopShape(Config):
     """A step that takes longer counts as hung: the health check fails, and Serve starts the replica anew."""
     threads: Annotated[int, Field(ge=1, le=256)] = 4
     """Threads that judge and assemble."""
-    hooks: tuple[Annotated[str, Field(pattern=r"^[A-Za-z_][\w.]*:[A-Za-z_]\w*$")], ...] = ()
+    hooks: tuple[Annotated[str, Field(pattern=CLASS_PATTERN)], ...] = ()
     """Your own hooks as import paths `module:Class`, made without arguments and called in this order."""
     cache: ResponseCacheConfig = ResponseCacheConfig()
     """The response cache."""

@@ -7,7 +7,7 @@ from typing import Annotated
 from pydantic import Field, IPvAnyNetwork
 
 from app.config.base import Config
-from app.faults import HOST_RULE_PATTERN, MEDIA_TYPE_PATTERN, WEB_PATTERN
+from app.faults import ASCII_PATTERN, HOST_RULE_PATTERN, MEDIA_TYPE_PATTERN, WEB_PATTERN
 
 HostRule = Annotated[str, Field(pattern=HOST_RULE_PATTERN, max_length=253)]
 Port = Annotated[int, Field(ge=1, le=65_535)]
@@ -48,5 +48,5 @@ class FetchConfig(Config):
     timeout_seconds: Annotated[float, Field(gt=0, le=300)] = 10.0
     """Longest time for one page in seconds: look-up, redirects and download together."""
 
-    user_agent: Annotated[str, Field(min_length=1, max_length=256, pattern=r"^[\x20-\x7e]+$")] = "Baton (articles)"
+    user_agent: Annotated[str, Field(min_length=1, max_length=256, pattern=ASCII_PATTERN)] = "Baton (articles)"
     """How requests name themselves. Wikipedia asks for a way to reach you here: an address or a page."""

@@ -11,7 +11,7 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import Field, model_validator
 
 from app.config.base import Config
-from app.faults import NAME_PATTERN
+from app.faults import NAME_PATTERN, ROLLOUT_PATTERN
 
 Name = Annotated[str, Field(pattern=NAME_PATTERN)]
 Count = Annotated[int, Field(ge=1)]
@@ -108,7 +108,7 @@ class BlueGreen(Config):
 class Plan(Config):
     """A rollout."""
 
-    name: str = Field(pattern=r"^[a-z0-9]([-a-z0-9]{0,38}[a-z0-9])?$")
+    name: str = Field(pattern=ROLLOUT_PATTERN)
     """What it is called. A plan that ended is not begun anew unless it has another name, or on `--again`."""
     profile: Name
     """The profile whose variants take turns."""

@@ -16,7 +16,7 @@ from pydantic import AwareDatetime, Field, ValidationError, model_validator
 from app.config.base import Config, describe
 from app.config.yaml_file import read_yaml
 from app.errors import ConfigError
-from app.faults import KEY_HASH_PATTERN, KEY_PATTERN, SCOPE_PATTERN
+from app.faults import KEY_HASH_PATTERN, KEY_PATTERN, SCOPE_PATTERN, TENANT_PATTERN
 
 _SECRET_BYTES = 32
 _MARK = "bt-"
@@ -66,7 +66,7 @@ class KeyEntry(Config):
     """Its name in logs and metrics."""
     secrets: Annotated[tuple[KeySecret, ...], Field(min_length=1)]
     """The secrets that open it."""
-    tenant: Annotated[str, Field(pattern=rf"^$|{KEY_PATTERN}")] = ""
+    tenant: Annotated[str, Field(pattern=TENANT_PATTERN)] = ""
     """Whose documents it reaches: those stored with keys of the same tenant. Empty: all, as far as its scopes go."""
     scopes: KeyScopes = KeyScopes()
     """What it may use."""

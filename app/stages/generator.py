@@ -164,13 +164,8 @@ def engine_error(
     message = str(error.get("message") or "The engine gave no reason.")
     status = error.get("code")
     lowered = message.lower()
-    if "features not supported" in lowered:
-        schema = ((response_format or {}).get("json_schema") or {}).get("schema")
-        return SchemaRejected(refusal(schema) or _NO_GRAMMAR, STAGE, "response_format")
-    if "check failed:" in lowered:
-        return SchemaRejected(_NO_GRAMMAR, STAGE, "response_format")
-    if "grammar" in lowered or "json schema" in lowered or "json_schema" in lowered:
-        return SchemaRejected(_first_line(message), STAGE, "response_format")
+    if any(sign in lowered for sign in _SIGNS_OF_A_SCHEMA):
+        return _no_grammar(message, response_format)
     if "context length" in lowered or "input_tokens" in str(error.get("param")) or "maximum model length" in lowered:
         return _too_long(message, kind)
     if status == 404:
@@ -182,6 +177,15 @@ def engine_error(
     if status == 503:
         return StageUnavailable("The engine cannot take requests at present.", STAGE, None, 5)
     return EngineFailed("The engine gave up on this request: send it again.", STAGE)
+
+
+def _no_grammar(message: str, response_format: Mapping[str, Any] | None) -> SchemaRejected:
+    """Return our sentence: with the place of a feature that the compiler does not know, else with its reason."""
+    schema = ((response_format or {}).get("json_schema") or {}).get("schema")
+    known = refusal(schema)
+    if known is None and (reason := _REASON.match(_first_line(message))) and "check failed" not in message.lower():
+        known = f"{_NO_GRAMMAR} The reason: {reason[1].strip().rstrip('.')}."
+    return SchemaRejected(known or _NO_GRAMMAR, STAGE, "response_format")
 
 
 def says_that_the_engine_died(item: Any) -> bool:
@@ -206,6 +210,9 @@ _WINDOW = re.compile(r"maximum (?:context|model) length (?:is|of) (\d+)")
 _TAKEN = re.compile(r"((?:at least )?\d+ (?:input tokens|characters))")
 #: Said in place of a failed assertion of the grammar compiler's.
 _NO_GRAMMAR = "The engine cannot make a grammar of this schema: simplify its bounds, patterns and references."
+_SIGNS_OF_A_SCHEMA = ("features not supported", "check failed:", "grammar", "json schema", "json_schema")
+#: What the compiler says behind vLLM's words, without where in its own grammar it was.
+_REASON = re.compile(r"Failed to \w+ .*?grammar: (?:(?:EBNF parser|Regex parsing) error at [^:]*: )?(.+)", re.DOTALL)
 #: How vLLM begins to say that its process is gone.
 _ENGINE_IS_DEAD = "EngineCore encountered an issue"
 #: Where the engine's grammar compiler was built, and when it spoke: nothing that a caller could use.

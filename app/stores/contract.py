@@ -23,6 +23,7 @@ from app.errors import (
     InternalError,
     InvalidRequest,
     bounded,
+    no_collection,
 )
 from app.logs import logger
 from app.stores.filters import Filter
@@ -166,7 +167,7 @@ def check_name(name: str) -> str:
 
 def not_found(name: str) -> CollectionNotFound:
     """Return the error for a collection that does not exist."""
-    return CollectionNotFound(f"There is no collection {name!r}.", stage=STAGE, param="collection")
+    return no_collection(name, STAGE, "collection")
 
 
 def damaged(name: str, reason: str) -> CollectionDamaged:

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from app.errors import CollectionNotFound, GuardrailBlocked
+from app.errors import GuardrailBlocked, no_collection
 from app.jobs import ChatEvent, ChatJob, DocumentResult, Embedded, Finished, Found, Started
 from app.messages import ChoiceReport, Citation, Delta, Usage
 from app.stores.tenants import stored_id
@@ -221,7 +221,7 @@ class FakePipeline:
 
     def _collection(self, name: str) -> FakeCollection:
         if name not in self.collections:
-            raise CollectionNotFound(f"There is no collection {name!r}.", stage="retriever", param="rag.collection")
+            raise no_collection(name, "retriever", "rag.collection")
         found = self.collections[name]
         if found.fault is not None:
             raise found.fault

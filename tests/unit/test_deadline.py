@@ -47,6 +47,7 @@ def test_a_wait_ends_at_the_deadline_and_what_was_waited_for_is_cancelled():
             await read(slow([0, 30], closed), within(0.05))
         assert time.monotonic() - start < 5
         assert refused.value.stage == "generator"
+        assert "raise timeout_seconds" in refused.value.message
         await asyncio.sleep(0)
         assert asyncio.current_task().cancelling() == 0
 

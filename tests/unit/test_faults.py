@@ -14,6 +14,7 @@ from app.config.local import LocalConfig
 from app.config.pipeline import PipelineShape
 from app.errors import ConfigError
 from app.faults import sentence_of
+from app.testing.pipeline import FakePipeline
 
 LIBRARY = re.compile(
     r"should|Extra inputs|permitted|discriminator|pattern|\^|Value error|valid (string|integer|dict)|required"
@@ -42,9 +43,14 @@ def patterns(schema):
 def test_every_pattern_of_a_model_has_words():
     assert callable(build_api), "imports all models of requests"
     found = {pattern for model in [LocalConfig, *models()] for pattern in patterns(model.model_json_schema())}
+    found |= set(patterns(build_api(FakePipeline, GatewayConfig).openapi()))  # parameters of paths and queries
     assert len(found) >= 5
     for pattern in found:
-        fault = {"type": "string_pattern_mismatch", "ctx": {"pattern": pattern}, "msg": "String should match"}
+        fault = {
+            "type": "string_pattern_mismatch",
+            "ctx": {"pattern": pattern},
+            "msg": f"String should match pattern '{pattern}'",
+        }
         assert not LIBRARY.search(sentence_of(fault)), pattern
 
 

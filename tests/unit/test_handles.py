@@ -131,6 +131,7 @@ async def test_a_deadline_ends_the_wait_and_the_work():
     with pytest.raises(DeadlineExceeded) as caught:
         await pending.result(soon(0.02))
     assert caught.value.stage == "guardrail"
+    assert "raise timeout_seconds" in caught.value.message
     await asyncio.sleep(0)
     assert pending.cancel() is False
     assert runner.finished == 0

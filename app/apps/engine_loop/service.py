@@ -16,7 +16,7 @@ from app.apps.engine_loop.prompts import LoopPrompt, Passage, PromptRequest
 from app.apps.engine_loop.response_cache import cache_key
 from app.apps.engine_loop.splicing import Spliced
 from app.deadline import Deadline
-from app.errors import DeadlineExceeded, GuardrailBlocked, InvalidRequest
+from app.errors import GuardrailBlocked, InvalidRequest, deadline_passed
 from app.handles import StageCall
 from app.handoff import HandoffMeter, HandoffPath
 from app.messages import Delta, Direction, JudgeRequest, Message, Usage, Verdict
@@ -200,7 +200,7 @@ class LoopService:
                 spliced: Spliced
                 spliced, made = await self._stages.splicer.manage("splice", prompt.parts)
         except TimeoutError:
-            raise DeadlineExceeded("The request's deadline has passed.", "splicer") from None
+            raise deadline_passed("splicer") from None
         rows = spliced.rows
         path = self._meter.record_bytes(HOP, rows.__array_interface__["data"][0], rows.nbytes, made)
         copies = {

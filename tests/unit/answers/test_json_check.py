@@ -42,11 +42,22 @@ GOOD = {
     "a property that is called $ref": {"properties": {"$ref": {"type": "string"}}},
     "escaped pointer": {"$defs": {"a/b~c": {"type": "string"}}, "$ref": "#/$defs/a~1b~0c"},
     "deep enough": nested(16),
+    "bounds that meet": {"type": ["integer", "string"], "minimum": 5, "maximum": 5, "minLength": 0, "maxLength": 0},
+    "bounds of another type": {"type": "string", "minimum": 5, "maximum": 1},
     "large bounds": {"anyOf": [{"type": "integer", "maximum": 2**63 - 1}, {"type": "number", "maximum": 1e300}]},
 }
 LAUGHS = {f"d{n}": {"anyOf": [{"$ref": f"#/$defs/d{n + 1}"}] * 2} for n in range(30)} | {"d30": {"type": "string"}}
 CHAIN = {f"d{n}": {"$ref": f"#/$defs/d{n + 1}"} for n in range(900)} | {"d900": {"type": "string"}}
 BAD = {
+    "/properties/a/enum: enum is empty": {"properties": {"a": {"enum": []}}},
+    "/minimum: minimum is 5, over maximum 1": {"type": "integer", "minimum": 5, "maximum": 1},
+    "/minimum: minimum is 5, over exclusiveMaximum 1": {"type": "number", "minimum": 5, "exclusiveMaximum": 1},
+    "no number lies between exclusiveMinimum 5 and maximum 5": {"type": "number", "exclusiveMinimum": 5, "maximum": 5},
+    "/items/minLength: minLength is 5, over maxLength 1": {
+        "items": {"type": ["string", "null"], "minLength": 5, "maxLength": 1}
+    },
+    "/minItems: minItems is 5, over maxItems 1": {"type": "array", "minItems": 5, "maxItems": 1},
+    "minProperties is 5, over maxProperties 1": {"type": "object", "minProperties": 5, "maxProperties": 1},
     "/type": {"type": "nope"},
     "/properties": {"type": "object", "properties": ["a"]},
     "/properties/a/pattern": {"properties": {"a": {"pattern": "(?<=["}}},

@@ -375,7 +375,7 @@ async def test_limits_and_wrong_requests_are_told(tmp_path: Any) -> None:
     for change, told in (
         ({"endpoint": "/v1/images"}, "endpoint is"),
         ({"completion_window": "49h"}, "from 1h to 48h"),
-        ({"completion_window": "soon"}, "completion_window"),
+        ({"completion_window": "soon"}, "completion_window: must be a number of hours, like 24h"),
     ):
         wrong.append((client.batches.create(**create | change), 400, told))
     for call, status, told in wrong:
@@ -383,6 +383,17 @@ async def test_limits_and_wrong_requests_are_told(tmp_path: Any) -> None:
             await call
         assert caught.value.status_code == status, told
         assert set(caught.value.body) == {"message", "type", "param", "code", "stage"}
+
+
+async def test_faults_name_the_field_and_what_it_may_be(tmp_path: Any) -> None:
+    client = Gateway(tmp_path).client()
+    with pytest.raises(openai.NotFoundError, match="GET /v1/files lists those there are") as unknown:
+        await client.batches.create(input_file_id="file-nothing", endpoint="/v1/completions", completion_window="24h")
+    assert unknown.value.param == "input_file_id"
+    with pytest.raises(openai.BadRequestError, match="order: must be one of 'asc' or 'desc'") as order:
+        await client.files.list(order="up")  # type: ignore[arg-type]
+    assert order.value.param == "order"
+    assert (await client.files.list(order="asc")).data == []
 
 
 async def test_an_upload_that_is_no_form_is_refused(tmp_path: Any) -> None:

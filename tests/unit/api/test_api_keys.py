@@ -206,7 +206,10 @@ async def test_models_are_listed_as_far_as_the_scopes_go(closed: Site, key: str,
     assert [entry["id"] for entry in listed.json()["data"]] == names
     for name in names:
         assert (await closed.client.get(f"/v1/models/{name}", headers=bearer(key))).status_code == 200
-    assert (await closed.client.get("/v1/models/tooled", headers=bearer(key))).status_code == 404
+    unseen = await closed.client.get("/v1/models/tooled", headers=bearer(key))
+    assert unseen.status_code == 404
+    told = "There is no model or profile 'tooled': GET /v1/models lists those there are."
+    assert unseen.json()["error"]["message"] == told
 
 
 async def test_collections_are_held_to_the_scopes(closed: Site) -> None:

@@ -65,6 +65,7 @@ async def test_unknown_names_are_404_and_echoed(site: Site, path: str, fields: d
     reply = await site.ask(path, **fields)
     assert (reply.status_code, reply.json()["error"]["code"]) == (404, "model_not_found")
     assert "no-such-model" in reply.json()["error"]["message"]
+    assert reply.json()["error"]["message"].endswith(": GET /v1/models lists those there are.")
     assert site.outcomes[0][2] == ""
 
 

@@ -42,3 +42,5 @@ async def test_faults_name_their_field(site: Site, body: dict[str, Any], param: 
 async def test_an_unknown_collection_is_told(site: Site) -> None:
     reply = await site.ask("/v1/retrieve", query="a", rag={"collection": "none"})
     assert (reply.status_code, reply.json()["error"]["code"]) == (404, "collection_not_found")
+    told = "There is no collection 'none': GET /v1/collections lists those there are."
+    assert reply.json()["error"]["message"] == told

@@ -151,6 +151,8 @@ async def test_the_deadline_holds_even_for_a_pipeline_that_forgets_it(
     site = make_site(delay_seconds=30)
     reply = await site.ask(stream=stream, timeout_seconds=0.001)
     assert (reply.status_code, reply.json()["error"]["code"]) == (504, "deadline_exceeded")
+    told = "The request's deadline has passed: ask for less, or raise timeout_seconds."
+    assert reply.json()["error"]["message"] == told
     assert (site.pipeline.running, site.pipeline.closed) == (0, 1)
 
 

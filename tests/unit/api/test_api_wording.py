@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from gateway_site import Site
 
-CHAT, COMPLETIONS = "/v1/chat/completions", "/v1/completions"
+CHAT, COMPLETIONS, RETRIEVE = "/v1/chat/completions", "/v1/completions", "/v1/retrieve"
 DOCUMENTS = "/v1/collections/notes/documents"
 LIBRARY = re.compile(
     r"should|discriminator|pattern|\^|Value error|valid (string|integer|dict)|(?<!')required|instance of"
@@ -111,3 +111,58 @@ async def test_a_content_type_is_told_as_it_was_sent(site: Site, path: str, kind
     assert reply.status_code == 415
     sent = kind.partition(";")[0].lower()
     assert reply.json()["error"]["message"].startswith(f"Content-Type is {sent!r}: send application/json")
+
+
+@pytest.mark.parametrize(
+    ("path", "body", "sentence"),
+    [
+        (
+            RETRIEVE,
+            {"collection": "a"},
+            "query: must be given. Unknown field 'collection': did you mean 'rag.collection'?",
+        ),
+        (RETRIEVE, {"query": "a", "topK": 2}, "Unknown field 'topK': did you mean 'rag.top_k'?"),
+        (
+            RETRIEVE,
+            {"query": "a", "rag": {"timeout_seconds": 5}},
+            "Unknown field 'rag.timeout_seconds': did you mean 'timeout_seconds'?",
+        ),
+        (CHAT, {"maxTokens": 5}, "Unknown field 'maxTokens': did you mean 'max_tokens'?"),
+        (CHAT, {"mode": "text"}, "Unknown field 'mode': did you mean 'rag.mode' or 'model'?"),
+        (CHAT, {"json_schema": {}}, "Unknown field 'json_schema': did you mean 'response_format.json_schema'?"),
+        (
+            CHAT,
+            {"messages": [{"role": "user", "content": "a", "nmae": "b"}]},
+            "Unknown field 'messages[0].nmae': did you mean 'messages[0].name'?",
+        ),
+        (
+            CHAT,
+            schema(name="a", schema={}, stric=True),
+            "Unknown field 'response_format.json_schema.stric': did you mean 'response_format.json_schema.strict'?",
+        ),
+        (DOCUMENTS, {"documents": [{"text": "a", "meta": {}}]}, "Unknown field 'documents[0].meta'."),
+        (CHAT, {"x" * 5000: 1}, f"Unknown field '{'x' * 78}…."),
+    ],
+)
+async def test_an_unknown_field_names_the_one_that_was_meant(
+    site: Site, path: str, body: dict[str, Any], sentence: str
+) -> None:
+    reply = await (site.ask(path, **body) if path == CHAT else site.client.post(path, json=body))
+    assert reply.status_code == 400
+    assert reply.json()["error"]["message"] == sentence
+
+
+async def test_a_parameter_of_the_query_is_told_likewise(site: Site) -> None:
+    reply = await site.client.post(f"{DOCUMENTS}?sorce=a", content=b"a", headers={"Content-Type": "text/plain"})
+    assert reply.json()["error"]["message"] == "Unknown field 'sorce': did you mean 'source'?"
+
+
+@pytest.mark.parametrize(
+    ("faults", "ending"),
+    [(3, "Unknown field 'f2'."), (4, "Unknown field 'f2'. (1 more fault.)"), (900, "(897 more faults.)")],
+)
+async def test_up_to_three_faults_are_told_in_full(site: Site, faults: int, ending: str) -> None:
+    reply = await site.ask(**{f"f{number}": 1 for number in range(faults)})
+    error = reply.json()["error"]
+    assert error["message"].startswith("Unknown field 'f0'. Unknown field 'f1'. Unknown field 'f2'.")
+    assert (error["message"].endswith(ending), error["param"]) == (True, "f0")

@@ -222,6 +222,31 @@ async def test_what_the_compiler_does_not_know_is_told_with_its_place(schema, to
     assert str(caught.value).endswith(".")
 
 
-def test_the_compilers_own_place_is_not_shown():
-    message = "Failed to make a grammar: [22:41:25] /build/src/compiler.cc:49: Unsupported type"
-    assert str(engine_error({"message": message, "code": 400})) == "Failed to make a grammar: Unsupported type"
+@pytest.mark.parametrize(
+    ("said", "reason"),
+    [
+        ("grammar: [22:41:25] /build/src/compiler.cc:49: Unsupported type", "Unsupported type."),
+        (
+            "json schema into a grammar: [22:41:25] /c.cc:8: maxProperties is less: 0 < 1",
+            "maxProperties is less: 0 < 1.",
+        ),
+        ("json schema into a grammar: [22:41:25] /c.cc:8: EBNF parser error at line 1, column 6: 3 > 1 ", "3 > 1."),
+    ],
+)
+def test_the_compilers_own_place_is_not_shown(said, reason):
+    error = engine_error({"message": f"Failed to transform {said}", "code": 400})
+    assert str(error).startswith("The engine cannot make a grammar of this schema: ")
+    assert str(error).endswith(f". The reason: {reason}")
+
+
+@pytest.mark.parametrize(
+    ("schema", "told"),
+    [
+        ({"type": "integer", "minimum": 1.5}, "/minimum: bounds of a whole number must be whole numbers."),
+        ({"type": "string", "pattern": r"\bfoo"}, r"/pattern: the engine knows neither \b nor \p{…} in a pattern"),
+    ],
+)
+def test_what_the_compiler_refuses_without_a_place_is_told_with_one(schema, told):
+    asked = {"type": "json_schema", "json_schema": {"name": "t", "schema": schema}}
+    message = "Failed to transform json schema into a grammar: [22:41:25] /c.cc:8: not supported yet."
+    assert told in str(engine_error({"message": message, "code": 400}, response_format=asked))
