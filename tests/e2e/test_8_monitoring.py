@@ -9,7 +9,7 @@ import pytest
 from dashboards.output import BOARDS
 from dashboards.pictures import WAIVED, picture
 from tests.app.baton import Caller
-from tests.dashboards.collect_scrape import traffic
+from tests.dashboards.collect_scrape import VARIANTS, ask_variants, send_batch, traffic
 from tests.e2e.kube import CLUSTER, CONTEXT, PODS, START, Forward, kill_engines, pods, run, wait_for
 from tests.e2e.release import Callers
 
@@ -110,10 +110,16 @@ def test_an_alert_fires_when_engines_die_under_a_flood_and_resolves(prometheus, 
 
 
 def test_every_board_has_something_to_show(prometheus, release, tmp_path):
+    settings = {"routing": VARIANTS, "batches": {"folder": "/data/batches"}}
+    release.upgrade({"observability": {"interval": "5s"}, "settings": settings}, wait=False)
     caller = Caller(release.gateway.url)
+    wait_for("an endpoint for files", lambda: caller.http.get("/v1/files").status_code == 200, START)
+    made = send_batch(caller)
     end = time.monotonic() + MINUTES * 60
     while time.monotonic() < end:
         traffic(caller)
+        ask_variants(caller)
+    assert caller.http.get(made).json()["status"] == "completed"
     caller.http.close()
     now = time.time()
     empty = [title for board in BOARDS for title in picture(prometheus, board.uid, MINUTES + 1, now, tmp_path)]

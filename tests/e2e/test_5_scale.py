@@ -6,6 +6,7 @@ from tests.e2e.release import Callers
 
 def test_a_worker_group_follows_the_load(release):
     before = cluster_name()
+    assert len(pods(group="cpu-workers")) == 1
     text = "What does the guardrail do with a question that names a forbidden term? " * 8
 
     def embed():
