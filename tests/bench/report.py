@@ -55,7 +55,7 @@ def page_lines(results: list[dict[str, Any]]) -> list[str]:
     lines += [
         "Ratios come from one run with the contestants in turn; ranges are 95 % bootstrap intervals. Times belong"
     ]
-    lines += ["Times belong to the machine they were taken on and mean little elsewhere.", ""]
+    lines += ["to the machine they were taken on and mean little elsewhere.", ""]
     for result in results:
         lines += result_lines(result)
     return lines
