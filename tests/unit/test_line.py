@@ -100,11 +100,13 @@ async def test_under_a_flood_each_class_gets_its_share(slots, weights):
     classes = {
         name: PriorityConfig(weight=weight, engine_priority=rank) for rank, (name, weight) in enumerate(weights.items())
     }
-    jobs = 40 * sum(weights.values())
+    jobs = 200 * (slots + 1)
     done = await flood(Site(slots, classes=classes, beyond=1), 0.002, jobs, *classes)
+    # The first jobs are of those that came first, the last are still at work, and a class may be owed four turns.
+    stray = 2 * (slots + 1) + 4
     for name, weight in weights.items():
         share = weight / sum(weights.values())
-        assert done[name] / done.total() == pytest.approx(share, rel=0.1, abs=2 * slots / jobs), done
+        assert done[name] / jobs == pytest.approx(share, rel=0.05, abs=stray / jobs), done
 
 
 async def test_a_class_that_pauses_is_owed_nothing_for_it():
