@@ -97,6 +97,19 @@ async def test_a_batch_that_ended_long_ago_goes_with_its_files(tmp_path: Any) ->
     assert not any(path.is_dir() for kind in ("files", "batches") for path in (folder / kind).iterdir())
 
 
+async def test_what_an_ended_batch_has_left_of_its_progress_goes(tmp_path: Any) -> None:
+    gateway, done = await ended(tmp_path)
+    progress = tmp_path / "nobody" / "batches" / done.id / "progress"
+    progress.mkdir(exist_ok=True)
+    (progress / "done.jsonl").write_bytes(b"")
+    tidy(gateway.config.batches)
+    assert progress.exists()
+    age(progress, 2 * 3600)
+    tidy(gateway.config.batches)
+    assert not progress.exists()
+    assert (await gateway.client().batches.retrieve(done.id)).status == "completed"
+
+
 async def test_without_days_things_stay_until_they_are_deleted(tmp_path: Any) -> None:
     gateway, done = await ended(tmp_path, keep_days=0)
     change(tmp_path / "nobody" / "batches" / done.id / "batch.json", completed_at=1)
