@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from fastapi import APIRouter, Query, Request, Response
 from pydantic import Field
 
 from app.api.body import JsonRoute
 from app.api.fields import StrictModel
-from app.api.files import After, batches_config, owner, page, stored
+from app.api.files import LONGEST_LIFE, SHORTEST_LIFE, After, batches_config, check_life, owner, page, stored
 from app.api.replies import json_reply
 from app.batch.rows import ENDPOINTS
 from app.batch.store import Batches, Files
@@ -29,6 +29,15 @@ _BLANK: dict[str, Any] = dict.fromkeys(
 )
 
 
+class OutputLife(StrictModel):
+    """How long the files that a batch writes stay."""
+
+    anchor: Literal["created_at"]
+    """The time counts from the making of the files."""
+    seconds: Annotated[int, Field(ge=SHORTEST_LIFE, le=LONGEST_LIFE)]
+    """How long they stay."""
+
+
 class BatchBody(StrictModel):
     """A batch to make."""
 
@@ -40,8 +49,8 @@ class BatchBody(StrictModel):
     """How long it may take, in hours, such as `24h`; rows that are not answered by then expire."""
     metadata: Annotated[dict[_Key, _Value], Field(max_length=16)] | None = None
     """The caller's own notes."""
-    output_expires_after: Any = None
-    """Ignored: files stay until they are deleted."""
+    output_expires_after: OutputLife | None = None
+    """How long the files of answers and errors stay; without it, as long as others do."""
 
 
 def _batches(request: Request) -> Batches:
@@ -65,6 +74,9 @@ async def create_batch(body: BatchBody, request: Request) -> Response:
     if meta["purpose"] != "batch":
         raise InvalidRequest("input_file_id names the output of a batch: upload its rows.", param="input_file_id")
     asked = body.model_dump(include={"input_file_id", "endpoint", "completion_window", "metadata"})
+    if body.output_expires_after is not None:
+        check_life(body.output_expires_after.seconds, config, "output_expires_after.seconds")
+        asked["output_expires_after"] = body.output_expires_after.model_dump()
     return json_reply(_body(await stored(_batches(request).create, asked, hours)))
 
 

@@ -7,23 +7,27 @@ from collections.abc import Callable
 from typing import Annotated, Any, Literal, TypeVar
 
 from fastapi import APIRouter, Query, Request, Response
-from starlette.datastructures import UploadFile
+from starlette.datastructures import FormData, UploadFile
 from starlette.exceptions import HTTPException
 
 from app.api.context import facts_of, gateway
 from app.api.pages import WholeFile
 from app.api.replies import json_reply
-from app.batch.store import Batches, Files, check_page, owner_of
+from app.batch.store import Files, check_page, owner_of
 from app.config.batches import BatchesConfig
-from app.errors import Conflict, InvalidRequest, NotFound, StageUnavailable, UnsupportedMediaType
+from app.errors import InvalidRequest, NotFound, StageUnavailable, UnsupportedMediaType
 
 router = APIRouter(prefix="/v1/files", tags=["batches"])
 
 T = TypeVar("T")
 After = Annotated[str | None, Query(description="The id of the last item of the page before.")]
 _PURPOSE = "batch"
+_LIFE_DIGITS = 9
 _PATH = "/v1/files"
 _NAME_CHARS = 200
+_DAY_SECONDS = 24 * 3600
+#: What OpenAI takes for a file's life.
+SHORTEST_LIFE, LONGEST_LIFE = 3600, 30 * _DAY_SECONDS
 #: What the form of an upload takes besides the file itself.
 _FORM_BYTES = 64 * 1024
 _UPLOAD = {
@@ -37,6 +41,13 @@ _UPLOAD = {
                     "properties": {
                         "file": {"type": "string", "format": "binary", "description": "A row as JSON on each line."},
                         "purpose": {"type": "string", "enum": [_PURPOSE]},
+                        "expires_after[anchor]": {"type": "string", "enum": ["created_at"]},
+                        "expires_after[seconds]": {
+                            "type": "integer",
+                            "minimum": SHORTEST_LIFE,
+                            "maximum": LONGEST_LIFE,
+                            "description": "How long the file stays; a batch that reads it is waited for.",
+                        },
                     },
                 }
             }
@@ -48,6 +59,25 @@ _UPLOAD = {
 def upload_bytes(path: str, config: BatchesConfig) -> int:
     """Return the largest body of an upload at a path; 0 where nothing is uploaded there."""
     return config.max_file_bytes + _FORM_BYTES if path == _PATH and config.folder else 0
+
+
+def check_life(seconds: int, config: BatchesConfig, param: str) -> int:
+    """Return the seconds that a file is to stay. Raises InvalidRequest where that is shorter or longer than it may."""
+    longest = min(LONGEST_LIFE, config.keep_days * _DAY_SECONDS or LONGEST_LIFE)
+    if not SHORTEST_LIFE <= seconds <= longest:
+        raise InvalidRequest(f"{param} must be from {SHORTEST_LIFE} to {longest}.", "batch", param)
+    return seconds
+
+
+def _life(form: FormData, config: BatchesConfig) -> int | None:
+    anchor, seconds = (form.get(f"expires_after[{name}]") for name in ("anchor", "seconds"))
+    if anchor is None and seconds is None and "expires_after" not in form:
+        return None
+    if anchor != "created_at":
+        told = "expires_after[anchor] must be 'created_at': the time counts from the upload."
+        raise InvalidRequest(told, "batch", "expires_after[anchor]")
+    whole = isinstance(seconds, str) and seconds.isascii() and seconds.isdigit() and len(seconds) <= _LIFE_DIGITS
+    return check_life(int(str(seconds)) if whole else 0, config, "expires_after[seconds]")
 
 
 def batches_config(request: Request) -> BatchesConfig:
@@ -101,7 +131,8 @@ async def upload(request: Request) -> Response:
             if not file.size:
                 raise InvalidRequest("The file is empty.", param="file")
             name = (file.filename or "upload.jsonl")[:_NAME_CHARS]
-            meta = await stored(files.save, file.file, name, _PURPOSE)
+            life = _life(form, batches_config(request))
+            meta = await stored(files.save, file.file, name, _PURPOSE, life)
     except HTTPException as error:
         raise InvalidRequest(f"The form of the upload is not valid: {error.detail}") from None
     return json_reply(meta)
@@ -137,8 +168,5 @@ async def get_content(file_id: str, request: Request) -> Response:
 @router.delete("/{file_id}", summary="Delete a file")
 async def delete_file(file_id: str, request: Request) -> Response:
     """Delete a file that no batch reads any more."""
-    config, files = batches_config(request), _files(request)
-    if await stored(Batches(config, owner(request)).uses, file_id):
-        raise Conflict("A batch that is not over reads this file: cancel the batch first.", "batch", "file_id")
-    await stored(files.delete, file_id)
+    await stored(_files(request).delete, file_id)
     return json_reply({"id": file_id, "object": "file", "deleted": True})

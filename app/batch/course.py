@@ -20,7 +20,7 @@ from app.batch.progress import count_rows
 from app.batch.results import result_line
 from app.batch.rows import Rows
 from app.batch.run import BatchRun, RowMeter, RunOptions, Stopped
-from app.batch.store import CANCEL_MARK, ENDED, Batches, Files, read_json, write_json
+from app.batch.store import CANCEL_MARK, ENDED, Batches, Files, output_ids, read_json, write_json
 from app.config.batches import BatchesConfig
 from app.errors import BatonError, ClientError, InvalidRequest, Unauthenticated
 
@@ -180,10 +180,9 @@ class Course:
             for record in chain((first,), records):
                 sink.write(orjson.dumps(result_line(record)) + b"\n")
 
-        # The last digit of a batch's id is chance: of three ids that differ in it alone, two are the outputs'.
-        digits = self.name.removeprefix("batch_")
-        file_id = f"file-{digits[:-1]}{(int(digits[-1], 16) + (1 if kind == 'output' else 2)) % 16:x}"
-        self._files.put(file_id, write, f"{self.name}_{kind}.jsonl", "batch_output")
+        file_id = output_ids(self.name)[kind]
+        expires_after = (self._state.get("output_expires_after") or {}).get("seconds")
+        self._files.put(file_id, write, f"{self.name}_{kind}.jsonl", "batch_output", expires_after)
         return file_id
 
     def _save(self, **changes: Any) -> None:

@@ -32,6 +32,15 @@ class Busy(Conflict):
     """Another process works on this batch."""
 
 
+def without_locks(folder: Path, error: OSError) -> StageUnavailable:
+    """Return what to say where ``flock`` fails for another reason than a lock that somebody holds."""
+    return StageUnavailable(
+        f"{folder} cannot be locked ({error.strerror}): keep it on storage with flock, such as a local "
+        "disk, NFS 4 or CephFS.",
+        "batch",
+    )
+
+
 @dataclass(frozen=True, slots=True)
 class Record:
     """How a row ended. ``body`` is the reply; ``error`` the fields of our error where it failed."""
@@ -86,11 +95,7 @@ class Ledger:
             self._lock.close()
             if error.errno in _HELD:
                 raise Busy(f"Another process works on {self._folder}: wait for it, or stop it.", "batch") from None
-            raise StageUnavailable(
-                f"{self._folder} cannot be locked ({error.strerror}): keep it on storage with flock, such as a local "
-                "disk, NFS 4 or CephFS.",
-                "batch",
-            ) from None
+            raise without_locks(self._folder, error) from None
 
     def close(self) -> None:
         """Leave everything on disk and give the lock back, which goes whatever the disk says; once more does nothing.

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import os
+import re
 import shutil
 import tempfile
+import time
 import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -18,6 +21,8 @@ from app.errors import ConfigError, InvalidRequest, NotFound, bounded
 _KINDS = (".jsonl", ".parquet")
 _STORES = ("s3://", "gs://")
 _CHUNK = 1 << 20
+#: A file that nobody wrote to for so long is no longer written.
+_LEFT_SECONDS = 3600.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,6 +83,7 @@ class Place:
         fresh = self.path.with_name(f".{self.path.name}.{uuid.uuid4().hex[:8]}")
         try:
             self.path.parent.mkdir(parents=True, exist_ok=True)
+            _remove_leftovers(self.path)
             with fresh.open("wb") as sink:
                 yield sink
                 sink.flush()
@@ -106,6 +112,16 @@ class Place:
             while chunk := source.read(_CHUNK):
                 digest.update(chunk)
         return f"sha256:{digest.hexdigest()}"
+
+
+def _remove_leftovers(path: Path) -> None:
+    """Remove what runs that were killed while they wrote the same output left beside it."""
+    pattern = re.compile(rf"\.{re.escape(path.name)}\.[0-9a-f]{{8}}")
+    for left in path.parent.iterdir():
+        if pattern.fullmatch(left.name):
+            with contextlib.suppress(FileNotFoundError):
+                if time.time() - left.stat().st_mtime > _LEFT_SECONDS:
+                    left.unlink()
 
 
 def _store(uri: str) -> tuple[Any, str]:

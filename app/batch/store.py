@@ -3,34 +3,37 @@
 ``<folder>/<owner>/files/<id>/`` holds ``meta.json`` and ``content``; ``<folder>/<owner>/batches/<id>/`` holds
 ``batch.json``, a mark when somebody cancels, and the ledger of a batch that is at work. An owner is an API key's id, so
 that nobody reaches what another key left: an id is only looked up among its owner's. Ids begin with the time, so their
-order is that of their making. After its making only who holds a batch's lock writes ``batch.json``.
+order is that of their making. After its making only who holds a batch's lock writes ``batch.json``. A file without
+``meta.json`` and a batch without ``batch.json`` are not there yet, or no longer (app/batch/tidying.py).
 """
 
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import os
 import re
 import secrets
 import shutil
 import time
 import uuid
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO
 
 import orjson
 
-from app.batch.ledger import Busy, Ledger
+from app.batch.ledger import Busy, Ledger, without_locks
 from app.config.batches import BatchesConfig
 from app.errors import BatonError, Conflict, InvalidRequest, NotFound, bounded
 
 #: States of a batch that is over.
 ENDED = frozenset({"completed", "failed", "expired", "cancelled"})
 CANCEL_MARK = "cancel"
-_FILE_ID = re.compile(r"file-[0-9a-f]{32}")
-_BATCH_ID = re.compile(r"batch_[0-9a-f]{32}")
+FILE_ID = re.compile(r"file-[0-9a-f]{32}")
+BATCH_ID = re.compile(r"batch_[0-9a-f]{32}")
+_OWNER = re.compile(r"nobody|key-.+")
 _NOBODY = "nobody"
 _CHUNK = 1 << 20
 
@@ -43,6 +46,31 @@ def owner_of(key_id: str | None) -> str:
 def key_of(owner: str) -> str | None:
     """Return the id of the key that an owner is; None where there were no keys."""
     return None if owner == _NOBODY else owner.removeprefix("key-")
+
+
+def owners(config: BatchesConfig) -> list[str]:
+    """Return all owners that left anything."""
+    return sorted(names(Path(config.folder), _OWNER))
+
+
+@contextlib.contextmanager
+def turn(folder: Path) -> Iterator[None]:
+    """Wait until no other process removes files of an owner, or makes a batch of one. Raises StageUnavailable."""
+    folder.mkdir(parents=True, exist_ok=True)
+    with (folder / "lock").open("wb") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+        except OSError as error:
+            raise without_locks(folder, error) from None
+        yield
+
+
+def output_ids(batch_id: str) -> dict[str, str]:
+    """Return the ids of a batch's files of answers (``output``) and of errors (``error``), made or not."""
+    # The last digit of a batch's id is chance: of three ids that differ in it alone, two are the outputs'.
+    digits = batch_id.removeprefix("batch_")
+    last = int(digits[-1], 16)
+    return {kind: f"file-{digits[:-1]}{(last + step) % 16:x}" for kind, step in (("output", 1), ("error", 2))}
 
 
 def write_json(path: Path, value: Mapping[str, Any]) -> None:
@@ -78,7 +106,7 @@ class Files:
         self._config = config
         self._folder = Path(config.folder) / owner / "files"
 
-    def save(self, source: BinaryIO, filename: str, purpose: str) -> dict[str, Any]:
+    def save(self, source: BinaryIO, filename: str, purpose: str, expires_after: int | None = None) -> dict[str, Any]:
         """Keep an upload. Raises InvalidRequest for one too large, and Conflict where the owner has too many files."""
         if len(self._ids()) >= self._config.max_files:
             raise Conflict(
@@ -94,10 +122,17 @@ class Files:
                     raise InvalidRequest(told, "batch", "file")
                 sink.write(chunk)
 
-        return self.put(_new_id("file-"), write, filename, purpose)
+        return self.put(_new_id("file-"), write, filename, purpose, expires_after)
 
-    def put(self, file_id: str, write: Callable[[BinaryIO], object], filename: str, purpose: str) -> dict[str, Any]:
-        """Keep what ``write`` writes under an id, in place of what was there under it."""
+    def put(
+        self,
+        file_id: str,
+        write: Callable[[BinaryIO], object],
+        filename: str,
+        purpose: str,
+        expires_after: int | None = None,
+    ) -> dict[str, Any]:
+        """Keep what ``write`` writes under an id, in place of what was there under it; the seconds count from now."""
         folder = self._folder / file_id
         folder.mkdir(parents=True, exist_ok=True)
         try:
@@ -111,11 +146,13 @@ class Files:
         except BaseException:
             shutil.rmtree(folder, ignore_errors=True)
             raise
+        now = int(time.time())
         meta = {
             "id": file_id,
             "object": "file",
             "bytes": size,
-            "created_at": int(time.time()),
+            "created_at": now,
+            **({} if expires_after is None else {"expires_at": now + expires_after}),
             "filename": filename,
             "purpose": purpose,
             "status": "processed",
@@ -125,7 +162,7 @@ class Files:
 
     def get(self, file_id: str, param: str = "file_id") -> dict[str, Any]:
         """Return what is known of a file. Raises NotFound, which names ``param`` as the field that holds the id."""
-        meta = read_json(self._folder / file_id / "meta.json") if _FILE_ID.fullmatch(file_id) else None
+        meta = read_json(self._folder / file_id / "meta.json") if FILE_ID.fullmatch(file_id) else None
         if meta is None:
             raise NotFound(f"There is no file {bounded(file_id)}: GET /v1/files lists those there are.", "batch", param)
         return meta
@@ -135,9 +172,13 @@ class Files:
         return self._folder / str(self.get(file_id)["id"]) / "content"
 
     def delete(self, file_id: str) -> None:
-        """Remove a file. Raises NotFound."""
-        with contextlib.suppress(FileNotFoundError):  # somebody else deletes it as well
-            shutil.rmtree(self.content(file_id).parent)
+        """Remove a file. Raises NotFound, and Conflict where a batch that is not over reads it."""
+        self.get(file_id)
+        with turn(self._folder.parent):
+            if Batches(self._config, self._folder.parent.name).uses(file_id):
+                told = "A batch that is not over reads this file: cancel the batch first."
+                raise Conflict(told, "batch", "file_id")
+            remove(self._folder / file_id, "meta.json")
 
     def list_all(self) -> list[dict[str, Any]]:
         """Return all files, the newest first."""
@@ -145,7 +186,7 @@ class Files:
         return [meta for meta in found if meta is not None]
 
     def _ids(self) -> list[str]:
-        return sorted(_names(self._folder, _FILE_ID), reverse=True)
+        return sorted(names(self._folder, FILE_ID), reverse=True)
 
 
 class Batches:
@@ -157,7 +198,15 @@ class Batches:
         self._folder = Path(config.folder) / owner / "batches"
 
     def create(self, asked: Mapping[str, Any], hours: int) -> dict[str, Any]:
-        """Keep a new batch, which a gateway takes up. Raises Conflict where the owner has too many at once."""
+        """Keep a new batch, which a gateway takes up.
+
+        Raises Conflict where the owner has too many at once, and NotFound where its file has gone meanwhile.
+        """
+        with turn(self._folder.parent):
+            Files(self._config, self._owner).get(asked["input_file_id"], "input_file_id")
+            return self._create(asked, hours)
+
+    def _create(self, asked: Mapping[str, Any], hours: int) -> dict[str, Any]:
         if sum(state["status"] not in ENDED for state in self.list_all()) >= self._config.max_open:
             raise Conflict(f"This key has {self._config.max_open} batches at work, its limit: wait for one.", "batch")
         now = int(time.time())
@@ -183,7 +232,7 @@ class Batches:
     def get(self, batch_id: str) -> dict[str, Any]:
         """Return a batch's state. Raises NotFound."""
         folder = self._folder / batch_id
-        state = read_json(folder / "batch.json") if _BATCH_ID.fullmatch(batch_id) else None
+        state = read_json(folder / "batch.json") if BATCH_ID.fullmatch(batch_id) else None
         if state is None:
             raise NotFound(
                 f"There is no batch {bounded(batch_id)}: GET /v1/batches lists those there are.", "batch", "batch_id"
@@ -223,7 +272,7 @@ class Batches:
     def list_all(self) -> list[dict[str, Any]]:
         """Return all batches, the newest first; none that is only just being made."""
         found = []
-        for name in sorted(_names(self._folder, _BATCH_ID), reverse=True):
+        for name in sorted(names(self._folder, BATCH_ID), reverse=True):
             with contextlib.suppress(NotFound):
                 found.append(self.get(name))
         return found
@@ -256,9 +305,9 @@ def is_free(config: BatchesConfig, batch: OpenBatch) -> bool:
 def open_batches(config: BatchesConfig, ended: set[str]) -> list[OpenBatch]:
     """Return every batch that is not over, the oldest first; ids known to be over are in ``ended``."""
     found = []
-    for owner in sorted(_names(Path(config.folder), re.compile(r"nobody|key-.+"))):
+    for owner in owners(config):
         folder = Path(config.folder) / owner / "batches"
-        for name in set(_names(folder, _BATCH_ID)) - ended:
+        for name in set(names(folder, BATCH_ID)) - ended:
             state = read_json(folder / name / "batch.json")
             if state is not None and state["status"] in ENDED:
                 ended.add(name)
@@ -279,7 +328,15 @@ def check_page(items: list[dict[str, Any]], after: str | None, limit: int) -> tu
     return items[start : start + limit], len(items) > start + limit
 
 
-def _names(folder: Path, pattern: re.Pattern[str]) -> list[str]:
+def remove(folder: Path, whole: str) -> None:
+    """Remove a file's or batch's folder; ``whole`` names what makes it one, which goes first: no half is ever seen."""
+    (folder / whole).unlink(missing_ok=True)
+    with contextlib.suppress(FileNotFoundError):  # somebody else removes it as well
+        shutil.rmtree(folder)
+
+
+def names(folder: Path, pattern: re.Pattern[str]) -> list[str]:
+    """Return the names in a folder that a pattern fits; none where there is no folder."""
     try:
         return [name for name in os.listdir(folder) if pattern.fullmatch(name)]
     except FileNotFoundError:

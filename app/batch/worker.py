@@ -22,6 +22,7 @@ from app.batch.course import Course
 from app.batch.ledger import Busy
 from app.batch.run import GaveWay, RowMeter
 from app.batch.store import OpenBatch, is_free, key_of, open_batches
+from app.batch.tidying import tidy
 from app.config.batches import BatchesConfig
 from app.errors import BatonError, Unauthenticated
 from app.keys.ring import Keys
@@ -32,6 +33,7 @@ _log = logger("gateway")
 _LOOK_SECONDS = 1.0
 #: How long a batch rests that could not go on: what stopped it is seldom over a second later.
 _REST_SECONDS = 30.0
+_TIDY_SECONDS = 600.0
 
 
 class BatchWorker:
@@ -48,6 +50,7 @@ class BatchWorker:
         self._config = BatchesConfig()
         self._ended: set[str] = set()
         self._watch: asyncio.Task[None] | None = None
+        self._tidying: asyncio.Task[None] | None = None
         self._at_work: dict[str, asyncio.Task[None]] = {}
         self._resting: dict[str, float] = {}
         self._served: dict[str, float] = {}
@@ -61,13 +64,24 @@ class BatchWorker:
         self._config = config
         if config.folder and self._watch is None:
             self._watch = asyncio.create_task(self._look())
+            self._tidying = asyncio.create_task(self._tidy())
 
     async def close(self) -> None:
         """Stop all work; what is done stays, and another gateway goes on."""
-        tasks = [task for task in (self._watch, *self._at_work.values()) if task is not None]
+        tasks = [task for task in (self._watch, self._tidying, *self._at_work.values()) if task is not None]
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
+
+    async def _tidy(self) -> None:
+        """Remove what is left over, at the start and then now and again."""
+        while True:
+            try:
+                if self._config.folder:
+                    await asyncio.to_thread(tidy, self._config)
+            except Exception as error:  # whatever it meets, the next time may go well
+                _log.warning("gateway: the folder of batches cannot be tidied: %s", type(error).__name__)
+            await asyncio.sleep(_TIDY_SECONDS)
 
     async def _look(self) -> None:
         while True:

@@ -35,3 +35,6 @@ class BatchesConfig(Config):
     """Most batches of one key that wait or are at work."""
     max_hours: Annotated[int, Field(ge=1, le=720)] = 168
     """Longest `completion_window`, in hours."""
+    keep_days: Annotated[int, Field(ge=0, le=3650)] = 30
+    """Days after which a batch that is over goes, and a file that no batch names any more; 0: they stay until they are
+    deleted."""

@@ -421,10 +421,12 @@ class Passage(_message.Message):
     def __init__(self, id: _Optional[str] = ..., collection: _Optional[str] = ..., source: _Optional[str] = ..., score: _Optional[float] = ..., text: _Optional[str] = ..., mark: _Optional[int] = ...) -> None: ...
 
 class AnalyzeRequest(_message.Message):
-    __slots__ = ("text",)
+    __slots__ = ("text", "timeout_seconds")
     TEXT_FIELD_NUMBER: _ClassVar[int]
+    TIMEOUT_SECONDS_FIELD_NUMBER: _ClassVar[int]
     text: str
-    def __init__(self, text: _Optional[str] = ...) -> None: ...
+    timeout_seconds: float
+    def __init__(self, text: _Optional[str] = ..., timeout_seconds: _Optional[float] = ...) -> None: ...
 
 class AnalyzeReply(_message.Message):
     __slots__ = ("original_length", "language", "sentiment", "summary")
@@ -447,14 +449,16 @@ class Sentiment(_message.Message):
     def __init__(self, label: _Optional[str] = ..., score: _Optional[float] = ...) -> None: ...
 
 class ArticlesRequest(_message.Message):
-    __slots__ = ("search_term", "url", "text")
+    __slots__ = ("search_term", "url", "text", "timeout_seconds")
     SEARCH_TERM_FIELD_NUMBER: _ClassVar[int]
     URL_FIELD_NUMBER: _ClassVar[int]
     TEXT_FIELD_NUMBER: _ClassVar[int]
+    TIMEOUT_SECONDS_FIELD_NUMBER: _ClassVar[int]
     search_term: str
     url: str
     text: str
-    def __init__(self, search_term: _Optional[str] = ..., url: _Optional[str] = ..., text: _Optional[str] = ...) -> None: ...
+    timeout_seconds: float
+    def __init__(self, search_term: _Optional[str] = ..., url: _Optional[str] = ..., text: _Optional[str] = ..., timeout_seconds: _Optional[float] = ...) -> None: ...
 
 class ArticlesReply(_message.Message):
     __slots__ = ("success", "message", "summary", "named_entities")

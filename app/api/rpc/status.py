@@ -9,7 +9,7 @@ import grpc
 
 from app.api.middleware import VARIANT
 from app.api.request_ids import REQUEST_ID
-from app.errors import BatonError, NotFound, Overloaded
+from app.errors import BatonError, NotFound, Overloaded, UpstreamTimeout
 
 #: HTTP's status of an error to gRPC's. What is not named here is INVALID_ARGUMENT below 500, INTERNAL from there on.
 _BY_STATUS = {
@@ -57,10 +57,12 @@ def _by_code(kind: type[BatonError] = BatonError) -> Iterator[tuple[str, grpc.St
         yield from _by_code(below)
 
 
-#: Our code of an error to gRPC's status. A full queue is told from a stage that is away.
+#: Our code of an error to gRPC's status. A full queue is told from a stage that is away. A page whose server is slow is
+#: no deadline of the caller's: a later one would not help, and clients do not try again what their own deadline ended.
 STATUSES: Mapping[str, grpc.StatusCode] = {
     **dict(_by_code()),
     Overloaded.code: grpc.StatusCode.RESOURCE_EXHAUSTED,
+    UpstreamTimeout.code: grpc.StatusCode.UNAVAILABLE,
 }
 
 

@@ -33,7 +33,10 @@ class Hook(Protocol):
         ...
 
     def on_end(self, request: LoopRequest) -> None:
-        """Be told that the engine holds a request no more: it is answered, aborted or failed."""
+        """Be told, once for each request that was added, that the engine holds it no more.
+
+        It is answered, aborted or failed, or the loop stops, or the engine died.
+        """
         ...
 
     def report(self) -> dict[str, float]:

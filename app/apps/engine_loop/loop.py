@@ -155,7 +155,10 @@ class EngineLoop:
             self._tell(self._fail, None, engine_died(STAGE))
         finally:
             self._step_began = None
-            engine.close()
+            try:
+                self._end(list(self._requests))  # what a stop or the engine's end left: hooks are told of every end
+            finally:
+                engine.close()
 
     def _work(self, engine: StepEngine) -> None:
         while True:

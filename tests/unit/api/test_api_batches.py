@@ -4,104 +4,19 @@ from __future__ import annotations
 
 import asyncio
 import errno
-import json
-from collections.abc import Callable
-from contextlib import asynccontextmanager
 from typing import Any
 
 import httpx
 import openai
 import pytest
+from batch_site import Gateway, eventually, keys_of, lines, made, rows_of, until, working
 from gateway_site import SETTINGS
 
-from app.api.application import build_api
 from app.batch import course
 from app.batch.ledger import Ledger, Record
 from app.batch.store import Batches, owner_of, read_json, write_json
-from app.batch.worker import BatchWorker
 from app.config.gateway import GatewayConfig
 from app.errors import EngineFailed, RateLimitExceeded
-from app.keys.file import KeysFile, hash_of
-from app.keys.ring import Keys, Loaded
-from app.metrics import MemoryMetrics
-from app.testing.pipeline import FakePipeline
-
-ALL = {"models": ["*"], "profiles": ["*"], "collections": ["*"]}
-ENTRIES = {"ada": {"scopes": ALL, "tenant": "ada"}, "bob": {"scopes": ALL}, "blind": {}}
-
-
-def secret(key: str) -> str:
-    return f"bt-secret-of-{key}"
-
-
-def keys_of(*names: str) -> Loaded:
-    raw = [{"id": name, "secrets": [{"hash": hash_of(secret(name))}], **ENTRIES[name]} for name in names]
-    return Loaded(None, KeysFile.model_validate({"keys": raw}))
-
-
-class Gateway:
-    """One gateway process over a folder that others may share."""
-
-    def __init__(self, folder: Any, *keys: str, **batches: Any) -> None:
-        raw = SETTINGS | {"batches": {"folder": str(folder)} | batches}
-        self.config = GatewayConfig.parse(raw, "gateway")
-        self.pipeline = FakePipeline()
-        self.keys = Keys(MemoryMetrics())
-        if keys:
-            self.keys._take(keys_of(*keys))
-        self.metrics = MemoryMetrics()
-        self.worker = BatchWorker(self.metrics, self.keys, look_seconds=0.02, rest_seconds=0.1)
-        self.app = build_api(lambda: self.pipeline, lambda: self.config, keys=self.keys)
-        self.worker.serve(self.app)
-
-    def client(self, key: str = "ada") -> openai.AsyncOpenAI:
-        transport = httpx.ASGITransport(self.app, raise_app_exceptions=False)
-        http = httpx.AsyncClient(transport=transport, base_url="http://gateway")
-        return openai.AsyncOpenAI(base_url="http://gateway/v1", api_key=secret(key), http_client=http, max_retries=0)
-
-
-@asynccontextmanager
-async def working(folder: Any, *keys: str, **batches: Any):
-    gateway = Gateway(folder, *keys, **batches)
-    gateway.worker.configure(gateway.config.batches)
-    try:
-        yield gateway
-    finally:
-        await gateway.worker.close()
-
-
-def lines(count: int, **body: Any) -> bytes:
-    body = {"messages": [{"role": "user", "content": "hi"}]} | body
-    rows = (
-        {"custom_id": f"q{number}", "method": "POST", "url": "/v1/chat/completions", "body": body}
-        for number in range(count)
-    )
-    return b"".join(json.dumps(row).encode() + b"\n" for row in rows)
-
-
-async def made(client: openai.AsyncOpenAI, content: bytes, **more: Any) -> Any:
-    file = await client.files.create(file=("rows.jsonl", content), purpose="batch")
-    asked = {"endpoint": "/v1/chat/completions", "completion_window": "24h"} | more
-    return await client.batches.create(input_file_id=file.id, **asked)
-
-
-async def eventually(condition: Callable[[], bool]) -> None:
-    async with asyncio.timeout(10):
-        while not condition():  # noqa: ASYNC110
-            await asyncio.sleep(0.02)
-
-
-async def until(client: openai.AsyncOpenAI, batch_id: str, *states: str) -> Any:
-    async with asyncio.timeout(10):
-        while (batch := await client.batches.retrieve(batch_id)).status not in states:  # noqa: ASYNC110
-            await asyncio.sleep(0.02)
-    return batch
-
-
-async def rows_of(client: openai.AsyncOpenAI, file_id: str | None) -> list[dict[str, Any]]:
-    if file_id is None:
-        return []
-    return [json.loads(line) for line in (await client.files.content(file_id)).text.splitlines()]
 
 
 async def test_a_batch_goes_from_upload_to_answers_and_errors(tmp_path: Any) -> None:
@@ -228,17 +143,23 @@ async def test_a_batch_that_fails_half_way_keeps_what_was_answered(tmp_path: Any
         assert done.request_counts.total == 20
 
 
-async def test_a_batch_that_was_answered_in_time_is_completed_whenever_it_is_written_out(tmp_path: Any) -> None:
+@pytest.mark.parametrize("status", ["in_progress", "finalizing"])
+@pytest.mark.parametrize(("ended", "expected"), [(3, "completed"), (2, "expired")])
+async def test_a_batch_that_was_answered_in_time_is_completed_whenever_it_is_written_out(
+    tmp_path: Any, status: str, ended: int, expected: str
+) -> None:
+    """A failed row is answered as well, and a blank line is no row."""
     gateway = Gateway(tmp_path)
-    batch = await made(gateway.client(), lines(2))
+    batch = await made(gateway.client(), lines(2) + b"\n" + lines(1) + b"\n")
     folder = Batches(gateway.config.batches, owner_of(None)).folder(batch.id)
     with Ledger(folder / "progress") as ledger:
-        for row in range(2):
-            ledger.add(Record(row, f"q{row}", 200, "r", {}))
-    write_json(folder / "batch.json", read_json(folder / "batch.json") | {"status": "finalizing", "expires_at": 1})
+        for row in range(ended):
+            error = {"code": "engine_failed", "message": "It gave up."} if row == 1 else None
+            ledger.add(Record(row, f"q{row}", 200, "r", {}, error))
+    write_json(folder / "batch.json", read_json(folder / "batch.json") | {"status": status, "expires_at": 1})
     async with working(tmp_path) as running:
         done = await until(running.client(), batch.id, "completed", "expired")
-        assert (done.status, len(await rows_of(running.client(), done.output_file_id))) == ("completed", 2)
+        assert (done.status, len(await rows_of(running.client(), done.output_file_id))) == (expected, ended - 1)
 
 
 async def test_a_gateway_that_stops_hands_its_batch_on_and_no_row_is_asked_twice(tmp_path: Any) -> None:
@@ -291,13 +212,20 @@ async def test_a_folder_without_locks_is_told_to_the_operator_and_the_caller(
     def fail(*_: Any) -> None:
         raise OSError(errno.ENOLCK, "No locks available")
 
+    batch = await made(Gateway(tmp_path).client(), lines(1))
     monkeypatch.setattr("fcntl.flock", fail)
     async with working(tmp_path) as gateway:
-        batch = await made(gateway.client(), lines(1))
-        await eventually(lambda: "cannot be locked (No locks available)" in caplog.text)
-        with pytest.raises(openai.APIStatusError, match="keep it on storage with flock") as caught:
-            await gateway.client().batches.cancel(batch.id)
-        assert caught.value.status_code == 503
+        for told in (f"batch {batch.id} cannot be taken up", "nothing of nobody goes"):
+            await eventually(
+                lambda told=told: any(
+                    told in line and "cannot be locked (No locks available)" in line
+                    for line in caplog.text.splitlines()
+                )
+            )
+        for call in (gateway.client().batches.cancel(batch.id), made(gateway.client(), lines(1))):
+            with pytest.raises(openai.APIStatusError, match="keep it on storage with flock") as caught:
+                await call
+            assert caught.value.status_code == 503
 
 
 async def test_two_gateways_share_the_batches_and_never_one_batch(tmp_path: Any) -> None:

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 import time
 from collections.abc import Callable
 from contextlib import aclosing
+from pathlib import Path
 from typing import Any
 
 import grpc
@@ -17,7 +19,7 @@ from gateway_site import Site
 from app.api.application import build_api
 from app.api.rpc.service import SECONDS_LEFT, RpcService
 from app.api.rpc.status import STATUSES
-from app.errors import BatonError, DeadlineExceeded, EngineFailed, Overloaded
+from app.errors import BatonError, ConfigError, DeadlineExceeded, EngineFailed, Overloaded
 from app.keys.file import KeysFile, hash_of
 from app.keys.ring import Keys, Loaded
 from app.metrics import MemoryMetrics
@@ -60,15 +62,27 @@ def asked(content: str = "hi", **fields: Any) -> pb.ChatRequest:
     return pb.ChatRequest(messages=[pb.ChatMessage(role="user", content=content)], **fields)
 
 
-def test_every_error_has_a_status() -> None:
+def error_codes() -> set[str]:
+    """Return the codes of all errors that may go out."""
+
     def below(kind: type[BatonError]) -> list[type[BatonError]]:
         return [kind, *(found for part in kind.__subclasses__() for found in below(part))]
 
-    for kind in below(BatonError):
-        assert kind.code in STATUSES or kind.__module__ != BatonError.__module__
+    return {kind.code for kind in below(BatonError) if kind.__module__ == BatonError.__module__} - {ConfigError.code}
+
+
+def test_every_error_has_a_status_and_the_docs_tell_it() -> None:
+    table = re.findall(r"^\| (`[a-z_`, ]+`) \| `([A-Z_]+)`.* \|$", Path("docs/grpc.md").read_text("utf-8"), re.M)
+    told = [(code, status) for codes, status in table for code in re.findall("[a-z_]+", codes)]
+    assert dict(told) == {code: STATUSES[code].name for code in error_codes()}
+    assert len(told) == len(dict(told))
+
+
+def test_statuses_follow_what_a_caller_can_do() -> None:
     assert STATUSES["overloaded"] == STATUSES["rate_limit_exceeded"] == grpc.StatusCode.RESOURCE_EXHAUSTED
     assert STATUSES["invalid_api_key"] == grpc.StatusCode.UNAUTHENTICATED
     assert STATUSES["deadline_exceeded"] == grpc.StatusCode.DEADLINE_EXCEEDED
+    assert STATUSES["upstream_timeout"] == STATUSES["upstream_failed"] == grpc.StatusCode.UNAVAILABLE
 
 
 async def test_fields_reach_the_job_as_over_http(site: Site, rpc: RpcService) -> None:
@@ -258,6 +272,22 @@ async def test_applications_are_asked_as_over_http() -> None:
         ("GET", "/articles", {"search_term": "ada & co", "timeout_seconds": "5.0"}, None),
         ("POST", "/articles", {}, {"url": "http://a.example"}),
     ]
+
+
+@pytest.mark.parametrize(
+    ("left", "own", "expected"),
+    [(None, 2.0, 2.0), ("5", 2.0, 2.0), ("5", 50.0, 5.0), ("5", None, 5.0), (None, None, None), ("5", -1.0, -1.0)],
+)
+async def test_applications_get_the_earlier_deadline(left: str | None, own: float | None, expected: Any) -> None:
+    app = App()
+    rpc = RpcService(app.api, lambda: 60.0)
+    metadata = {} if left is None else {SECONDS_LEFT: left}
+    await rpc.analyze(pb.AnalyzeRequest(text="good", timeout_seconds=own), Call(**metadata))
+    await rpc.articles(pb.ArticlesRequest(text="good", timeout_seconds=own), Call(**metadata))
+    await rpc.articles(pb.ArticlesRequest(search_term="ada", timeout_seconds=own), Call(**metadata))
+    bodies = [body for _, _, _, body in app.asked[:2]]
+    assert [body.get("timeout_seconds") for body in bodies] == [expected, expected]
+    assert app.asked[2][2].get("timeout_seconds") == (None if expected is None else str(expected))
 
 
 async def test_a_reply_that_fits_no_message_is_a_fault_of_ours(caplog: pytest.LogCaptureFixture) -> None:

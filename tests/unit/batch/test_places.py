@@ -1,5 +1,8 @@
 """Where a batch lies: what is written there is whole or not there."""
 
+import os
+import time
+
 import pytest
 from pyarrow import fs
 
@@ -30,3 +33,14 @@ def test_what_fails_half_way_leaves_what_was_there(store, kind):
     with place.open() as found:
         assert found.read() == b"one\n"
     assert [path.name for path in store.iterdir()] == ["out.jsonl"]
+
+
+def test_what_a_killed_run_left_beside_its_output_goes_with_the_next(tmp_path):
+    old, fresh, other = (tmp_path / f".{name}" for name in ("o.jsonl.0123abcd", "o.jsonl.0123abce", "p.jsonl.0123abcd"))
+    for path in (old, fresh, other):
+        path.write_bytes(b"half")
+    for path in (old, other):
+        os.utime(path, (time.time() - 7200,) * 2)
+    with Place.parse(str(tmp_path / "o.jsonl")).writing() as sink:
+        sink.write(b"one\n")
+    assert {path.name for path in tmp_path.iterdir()} == {fresh.name, other.name, "o.jsonl"}

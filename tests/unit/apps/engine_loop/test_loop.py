@@ -261,6 +261,52 @@ async def test_hooks_are_told_of_the_end_of_what_was_hung_up_on():
     assert hook.told[-1] == ("end", "a")
 
 
+async def ends(hook, *names):
+    """Wait until the loop's thread has told the hook of the ends; returns how often it told each."""
+    async with asyncio.timeout(SECONDS):
+        while not all(("end", name) in hook.told for name in names):  # noqa: ASYNC110 - another thread's
+            await asyncio.sleep(0.005)
+    return [hook.told.count(("end", name)) for name in names]
+
+
+async def test_hooks_are_told_once_of_each_end_when_the_loop_stops():
+    hook = Recorder()
+    async with Site([hook], seconds_per_step=0.002, places=1) as site:
+        assert (await read(site, request("done")))[1] == "length"
+        asked = [asyncio.create_task(read(site, request(name, max_tokens=10**6, ignore_eos=True))) for name in "ab"]
+        await asyncio.sleep(0.05)
+    assert [str(fault) for fault in await asyncio.gather(*asked, return_exceptions=True)] == [
+        "The engine loop is stopping."
+    ] * 2
+    assert await ends(hook, "done", "a", "b") == [1, 1, 1]
+
+
+@pytest.mark.parametrize("where", ["step", "add"])
+async def test_hooks_are_told_once_of_each_end_when_the_engine_dies(where):
+    def die(_):
+        raise RuntimeError("the fake engine died")
+
+    hook, faulty = Recorder(), Faulty("on_end")
+    async with Site([faulty, hook], die_after=3 if where == "step" else None) as site:
+        if where == "add":
+            site.engine.add = die
+        asked = [read(site, request(name, max_tokens=10**6, ignore_eos=True)) for name in "ab"]
+        assert all(isinstance(found, ReplicaLost) for found in await asyncio.gather(*asked, return_exceptions=True))
+        seen = [name for name in "ab" if ("add", name) in hook.told]
+        assert await ends(hook, *seen) == [1] * len(seen)
+        assert seen
+    assert faulty.calls == 1
+    assert site.engine.closed
+
+
+async def test_hooks_are_told_once_of_a_request_that_is_refused():
+    hook = Recorder()
+    async with Site([hook]) as site:
+        with pytest.raises(InvalidRequest):
+            await read(site, request(refuse=True))
+    assert await ends(hook, "a") == [1]
+
+
 async def test_a_hook_s_answer_goes_out_and_the_engine_sees_nothing():
     async with Site([Recorder(), Shortcut()]) as site:
         (piece,) = [piece async for piece in site.loop.generate(request())]
