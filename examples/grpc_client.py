@@ -6,6 +6,7 @@ goes into BATON_API_KEY.
 
 from __future__ import annotations
 
+import argparse
 import os
 import sys
 
@@ -38,5 +39,14 @@ def main(target: str, question: str, collection: str = "") -> int:
     return 0
 
 
+def _arguments() -> list[str]:
+    parser = argparse.ArgumentParser(prog="python -m examples.grpc_client", description="Ask a Baton over gRPC.")
+    parser.add_argument("target", help="host and port, like 127.0.0.1:9000")
+    parser.add_argument("question", help="the question, in quotes")
+    parser.add_argument("collection", nargs="?", default="", help="the collection to retrieve from")
+    found = parser.parse_args()
+    return [found.target, found.question, found.collection]
+
+
 if __name__ == "__main__":
-    sys.exit(main(*sys.argv[1:]))
+    sys.exit(main(*_arguments()))

@@ -12,6 +12,7 @@ from fastapi import Request, Response
 from fastapi.routing import APIRoute
 
 from app.api.context import limits_of
+from app.byte_order import without_mark
 from app.config.gateway import LimitsConfig
 from app.errors import InvalidRequest, UnsupportedMediaType, bounded
 
@@ -68,6 +69,7 @@ def media_type(request: Request) -> str:
 
 def read_json(raw: bytes, limits: LimitsConfig, where: str = _WHOLE) -> Any:
     """Parse UTF-8 JSON (no NaN, no lone surrogates) and refuse what is nested too deep or holds too many values."""
+    raw = without_mark(raw)
     if not raw.strip():
         raise InvalidRequest(f"{where} is empty: send a JSON object.")
     try:

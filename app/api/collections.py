@@ -277,7 +277,7 @@ def _read_rows(raw: bytes, origin: Origin, limits: LimitsConfig) -> list[dict[st
         if isinstance(row, BadRow):
             where = f"Row {row.line}: " if row.line else "The request body "
             raise InvalidRequest(f"{where}{row.reason}.", param="documents")
-        documents.append(_as_dict(row))
+        documents.append(_as_dict(row.document))
         holds_at_most("documents", len(documents), limits.max_documents, "documents")
     _check_count(len(documents), limits)
     check_ids(documents, [f"Row {number}" for number in range(1, len(documents) + 1)])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Mapping
 from typing import Any
 
@@ -56,6 +57,49 @@ class GatewayAsker:
             told = StageUnavailable(f"The gateway does not answer ({type(error).__name__}).", "gateway")
             raise TryAgain(told, cost=isinstance(error, httpx.ReadError | httpx.RemoteProtocolError)) from None
         return _read(row, reply, request_id)
+
+
+class CheckedAsker:
+    """Asks through ``asker``, and looks before the first row who answers at the client's address."""
+
+    def __init__(self, asker: GatewayAsker, client: httpx.AsyncClient) -> None:
+        self._asker = asker
+        self._client = client
+        self._looking = asyncio.Lock()
+        self._looked = False
+
+    async def ask(self, row: Row) -> Record:
+        """Return how the row ended. Raises as the asker does, and where no gateway or something else answers."""
+        async with self._looking:
+            if not self._looked:
+                await _check_gateway(self._client)
+                self._looked = True
+        return await self._asker.ask(row)
+
+
+async def _check_gateway(client: httpx.AsyncClient) -> None:
+    """Raise StageUnavailable where nobody answers, InvalidRequest where no gateway does, and Unauthenticated."""
+    address = str(client.base_url).rstrip("/")
+    try:
+        reply = await client.get("/v1/models")
+        body = orjson.loads(reply.content)
+    except httpx.TransportError as error:
+        raise StageUnavailable(
+            f"No gateway answers at {address} ({type(error).__name__}): start one with `make run`, name another with "
+            "--url, or wait for it with --wait-seconds.",
+            "batch",
+        ) from None
+    except orjson.JSONDecodeError:
+        body = None
+    if reply.status_code == httpx.codes.UNAUTHORIZED:
+        raise Unauthenticated(_told(body) or "The gateway asks for an API key.")
+    if not isinstance(body, dict) or not ({"data", "error"} & body.keys()):
+        raise InvalidRequest(f"Something other than Baton answers at {address}: correct --url.", "batch")
+
+
+def _told(body: Any) -> str:
+    error = body.get("error") if isinstance(body, dict) else None
+    return str(error.get("message") or "") if isinstance(error, dict) else ""
 
 
 def gateway_client(url: str, key: str, concurrency: int) -> httpx.AsyncClient:

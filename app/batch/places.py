@@ -52,11 +52,29 @@ class Place:
         """The file of this machine; None for an object of a store."""
         return None if "://" in self.uri else Path(self.uri)
 
+    def check_writable(self) -> None:
+        """Refuse a place that cannot be written to, before anything is answered. Raises ConfigError."""
+        if self.path is None:
+            return
+        if self.path.is_dir():
+            raise ConfigError(f"{self.uri} is a folder: name a file in it for the output.", "batch")
+        try:
+            self.path.parent.mkdir(parents=True, exist_ok=True)
+            with tempfile.NamedTemporaryFile(dir=self.path.parent, prefix=f".{self.path.name}."):
+                pass
+        except OSError as error:
+            raise ConfigError(
+                f"{self.uri} cannot be written ({error.strerror}): make its folder writable, or name another output.",
+                "batch",
+            ) from None
+
     @contextmanager
     def open(self) -> Iterator[BinaryIO]:
         """Open it for reading. Raises NotFound and ConfigError with a sentence."""
         try:
             if self.path is not None:
+                if self.path.exists() and not self.path.is_file():
+                    raise InvalidRequest(f"{self.uri} is no regular file: write what it gives into one first.", "batch")
                 with self.path.open("rb") as found:
                     yield found
                 return

@@ -13,6 +13,7 @@ from typing import Any, BinaryIO
 import orjson
 
 from app.batch.places import Place
+from app.byte_order import without_mark
 from app.errors import BatonError, InvalidRequest, bounded
 
 #: What a row may ask for: the routes that OpenAI's batches take.
@@ -47,38 +48,43 @@ class Rows:
     def __iter__(self) -> Iterator[Row]:
         """Yield every row in order; a repeated ``custom_id`` is an error of the later row."""
         seen: set[str] = set()
-        for row in self._parquet() if self._place.is_parquet else self._jsonl():
+        for name, row in self._parquet() if self._place.is_parquet else self._jsonl():
             if row.error is None and row.custom_id in seen:
-                told = f"{_name(row.number)}: the custom_id {bounded(row.custom_id)} stands twice: give each its own."
+                told = f"{name}: the custom_id {bounded(row.custom_id)} stands twice: give each its own."
                 row = Row(row.number, row.custom_id, error=InvalidRequest(told, "batch", "custom_id"))
+            elif row.error is not None:
+                fault = InvalidRequest(f"{name} {row.error.message}.", "batch", row.error.param)
+                row = Row(row.number, row.custom_id, error=fault)
             seen.add(row.custom_id)
             yield row
 
-    def _jsonl(self) -> Iterator[Row]:
+    def _jsonl(self) -> Iterator[tuple[str, Row]]:
+        """Yield each row behind its name: blank lines are none, and count."""
         with self._place.open() as source:
-            for number, line in enumerate(lines(source, self._max_bytes)):
-                yield self._line(number, line)
+            found = ((at, line) for at, line in enumerate(lines(source, self._max_bytes), 1) if line != b"")
+            for number, (at, line) in enumerate(found):
+                yield f"Line {at}", self._line(number, line)
 
     def _line(self, number: int, line: bytes | None) -> Row:
         if line is None:
             return _bad(number, f"is longer than {self._max_bytes} bytes: shorten it")
         try:
-            raw = orjson.loads(line)
+            raw = orjson.loads(without_mark(line))
         except orjson.JSONDecodeError as error:
             return _bad(number, f"is not valid UTF-8 JSON (column {error.colno})")
         return self._row(number, raw)
 
-    def _parquet(self) -> Iterator[Row]:
+    def _parquet(self) -> Iterator[tuple[str, Row]]:
         number = 0
         with self._place.open_parquet() as found:
             for batch in found.iter_batches(_PARQUET_ROWS):
                 for raw in _read_batch(batch):
-                    yield (
-                        _bad(number, "holds text that is not UTF-8") if raw is None else self._parquet_row(number, raw)
-                    )
+                    yield f"Row {number + 1}", self._parquet_row(number, raw)
                     number += 1
 
-    def _parquet_row(self, number: int, raw: dict[str, Any]) -> Row:
+    def _parquet_row(self, number: int, raw: dict[str, Any] | None) -> Row:
+        if raw is None:
+            return _bad(number, "holds text that is not UTF-8")
         cells = {name: value for name, value in raw.items() if value is not None}
         try:
             for name in _JSON_COLUMNS & cells.keys():
@@ -102,8 +108,7 @@ class Rows:
             url, body = _line_parts(raw) if raw.keys() & {"body", "url", "method"} else (CHAT, _plain_body(raw))
             self._check(url, body)
         except InvalidRequest as error:
-            told = InvalidRequest(f"{_name(number)} {error.message}.", "batch", error.param)
-            return Row(number, custom_id, error=told)
+            return Row(number, custom_id, error=error)
         return Row(number, custom_id, url, body)
 
     def _check(self, url: str, body: Mapping[str, Any]) -> None:
@@ -114,13 +119,13 @@ class Rows:
 
 
 def lines(source: BinaryIO, max_bytes: int) -> Iterator[bytes | None]:
-    """Yield each line that is not blank; None for one over ``max_bytes``, which is never held in memory whole."""
+    """Yield each line without the blanks around it; None for one over ``max_bytes``, which is never held whole."""
     while line := source.readline(max_bytes + 2):
         if len(line.rstrip(b"\r\n")) > max_bytes:
             while line and not line.endswith(b"\n"):
                 line = source.readline(1 << 16)
             yield None
-        elif line.strip():
+        else:
             yield line.strip()
 
 
@@ -176,8 +181,4 @@ def _without_nulls(value: Any) -> Any:
 
 
 def _bad(number: int, fault: str, param: str | None = None) -> Row:
-    return Row(number, f"row-{number}", error=InvalidRequest(f"{_name(number)} {fault}.", "batch", param))
-
-
-def _name(number: int) -> str:
-    return f"Row {number + 1}"
+    return Row(number, f"row-{number}", error=InvalidRequest(fault, "batch", param))

@@ -13,6 +13,7 @@ from typing import Any, BinaryIO
 
 import orjson
 
+from app.byte_order import without_mark
 from app.errors import InvalidRequest
 from app.ingestion.documents import MAX_TEXT_BYTES, Document, parse_document
 
@@ -20,6 +21,20 @@ _MAX_LINE_BYTES = 4 * MAX_TEXT_BYTES
 _PARQUET_ROWS = 256
 # So that few rows are unpacked before the size of a body is looked at: one long text may stand for many rows.
 _PARQUET_BODY_ROWS = 16
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One row or file that gave a document. ``line`` counts from 1; 0 stands for the whole file."""
+
+    document: Document
+    file: str
+    line: int
+
+    @property
+    def place(self) -> str:
+        """Where it was read, for a sentence."""
+        return _place(self.file, self.line)
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,14 +46,17 @@ class BadRow:
     reason: str
 
     def __str__(self) -> str:
-        place = f"{self.file}:{self.line}" if self.line else self.file
-        return f"{place}: {self.reason}"
+        return f"{_place(self.file, self.line)}: {self.reason}"
 
 
-Read = Iterator[Document | BadRow]
+Read = Iterator[Row | BadRow]
 
 
-def read_documents(paths: Sequence[Path]) -> Read:
+def _place(file: str, line: int) -> str:
+    return f"{file}:{line}" if line else file
+
+
+def read_rows(paths: Sequence[Path]) -> Read:
     """Read files and folders in the order given; of a folder every readable file below it, by path, hidden ones not.
 
     Ids and sources of Markdown and text files are their paths below the given folder, or the file's name. A path that
@@ -60,7 +78,7 @@ def _emptiness(path: Path) -> str:
 
 
 def count_documents(paths: Sequence[Path]) -> int:
-    """Return how many rows :func:`read_documents` will give, as far as that can be told without parsing them."""
+    """Return how many rows :func:`read_rows` will give, as far as that can be told without parsing them."""
     files = [file for path in paths for file in (_walk(path) if path.is_dir() else [path])]
     return sum(_count(file) for file in files)
 
@@ -72,6 +90,8 @@ def _known_kinds() -> str:
 
 def _count(path: Path) -> int:
     kind = path.suffix.lower()
+    if not path.is_file():
+        return 1
     try:
         if kind in (".jsonl", ".ndjson"):
             with path.open("rb") as file:
@@ -103,15 +123,18 @@ def _read_file(path: Path, name: str) -> Read:
     if reader is None:
         yield BadRow(name, 0, f"is not a file of a known kind ({_known_kinds()})")
         return
+    if path.exists() and not path.is_file():
+        yield BadRow(name, 0, "is no regular file: write what it gives into one first")
+        return
     try:
         yield from reader(path, name)
     except OSError as error:
         yield BadRow(name, 0, f"cannot be read: {error.strerror or type(error).__name__}")
 
 
-def _checked(raw: Mapping[str, Any], name: str, line: int) -> Document | BadRow:
+def _checked(raw: Mapping[str, Any], name: str, line: int) -> Row | BadRow:
     try:
-        return parse_document(raw, "row")
+        return Row(parse_document(raw, "row"), name, line)
     except InvalidRequest as error:
         return BadRow(name, line, error.message.removesuffix("."))
 
@@ -130,18 +153,16 @@ def _read_jsonl(path: Path, name: str) -> Read:
 
 def _lines(file: BinaryIO) -> Iterator[bytes | None]:
     """Return the lines; None for one that is too long to hold."""
-    first = True
     while line := file.readline(_MAX_LINE_BYTES):
         if len(line) == _MAX_LINE_BYTES and not line.endswith(b"\n"):
             while line and not line.endswith(b"\n"):
                 line = file.readline(_MAX_LINE_BYTES)
             yield None
         else:
-            yield line.removeprefix(b"\xef\xbb\xbf") if first else line
-        first = False
+            yield without_mark(line)
 
 
-def _json_row(line: bytes, name: str, number: int) -> Document | BadRow:
+def _json_row(line: bytes, name: str, number: int) -> Row | BadRow:
     try:
         raw = orjson.loads(line)
     except orjson.JSONDecodeError as error:

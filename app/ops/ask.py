@@ -22,6 +22,7 @@ import httpx
 
 from app.errors import bounded
 from app.ops.api_key import VARIABLE, api_key
+from app.ops.arguments import gateway
 
 DEFAULT_URL = "http://127.0.0.1:8000"
 STAGES = ("guardrail", "retriever", "assembler", "generator", "postprocessor")
@@ -334,7 +335,7 @@ def parse(arguments: Sequence[str] | None) -> tuple[Question, bool]:
         prog="ask", description="Ask the gateway a question and see where the answer comes from."
     )
     parser.add_argument("question", help="the question, in quotes")
-    parser.add_argument("--url", default=DEFAULT_URL, help="address of the gateway (default: %(default)s)")
+    parser.add_argument("--url", type=gateway, default=DEFAULT_URL, help="the gateway (default: %(default)s)")
     parser.add_argument("--collection", default="", help="collection to retrieve from")
     parser.add_argument("--profile", default="", help="profile to ask under")
     parser.add_argument("--no-retrieval", action="store_true", help="answer without passages")

@@ -2,8 +2,8 @@
 
 What is done is kept beside the output: a run that was stopped or killed goes on where it stood when the same command
 runs again. Exit codes: 0 all rows answered; 1 some failed (the output holds their errors; ``--retry-failed`` asks them
-again); 2 wrong usage, or an input other than the one that was begun; 3 the gateway, the engine or the storage failed,
-or another run is at work on the same output (what is done stays); 130 stopped.
+again), or there was none; 2 wrong usage, or an input other than the one that was begun; 3 the gateway, the engine or
+the storage failed, or another run is at work on the same output (what is done stays); 130 stopped.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 
-from app.batch.gateway_way import GatewayAsker, gateway_client
+from app.batch.gateway_way import CheckedAsker, GatewayAsker, gateway_client
 from app.batch.ledger import Busy, Ledger
 from app.batch.places import Place
 from app.batch.progress import Progress, count_rows
@@ -29,6 +29,7 @@ from app.errors import BatonError, ClientError, InvalidRequest
 from app.ingestion.targets import wait_until_ready
 from app.metrics import MemoryMetrics, Metrics, RayMetrics
 from app.ops.api_key import VARIABLE, api_key
+from app.ops.arguments import gateway, waiting, whole
 from app.ops.batch_engine import own_baton
 
 _MAX_ROW_BYTES = 1 << 20
@@ -50,7 +51,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
             return 3
         return 2 if isinstance(error, ClientError) and error.stage == "batch" else 3
     except OSError as error:
-        print(f"batch: {error}: what is done stays, run the same command again to go on", file=sys.stderr)
+        where = f"{error.filename}: " if error.filename else ""
+        told = f"{where}{error.strerror or type(error).__name__}"
+        print(f"batch: {told}: mend that and run the same command again; what is done stays", file=sys.stderr)
         return 3
 
 
@@ -69,38 +72,32 @@ def _parser() -> argparse.ArgumentParser:
         default="shared",
         help="shared: the running Baton's, at low priority; own: a Baton started for this run (%(default)s)",
     )
-    parser.add_argument("--url", default="http://127.0.0.1:8000", help="engine shared: the gateway (%(default)s)")
+    parser.add_argument(
+        "--url", type=gateway, default="http://127.0.0.1:8000", help="engine shared: the gateway (%(default)s)"
+    )
     parser.add_argument("--priority", default="batch", help="priority class of rows that name none (%(default)s)")
     parser.add_argument(
         "--wait-seconds",
-        type=_whole,
+        type=waiting,
         metavar="N",
         help="how long to wait until everything serves (default: 0 with engine shared, 1800 with engine own)",
     )
     parser.add_argument("--config", type=Path, help="engine own: a local configuration, or a Serve configuration")
     parser.add_argument("--data", type=Path, default=Path(".baton"), help="engine own: what {data} in it stands for")
-    parser.add_argument("--concurrency", type=_positive, default=16, help="rows asked at once (%(default)s)")
+    parser.add_argument("--concurrency", type=whole(1, 4096), default=16, help="rows asked at once (%(default)s)")
     parser.add_argument("--progress", help="folder that keeps what is done (default: OUTPUT.progress); {date} likewise")
     parser.add_argument("--tolerate-failed", action="store_true", help="end with 0 though rows failed, for Jobs")
     parser.add_argument("--retry-failed", action="store_true", help="ask the rows again that failed before")
     parser.add_argument(
-        "--patience", type=_positive, default=600, help="seconds without any answer before the run ends (%(default)s)"
+        "--patience",
+        type=whole(1, 10**9),
+        default=600,
+        help="seconds without any answer before the run ends (%(default)s)",
     )
-    parser.add_argument("--max-row-bytes", type=_positive, default=_MAX_ROW_BYTES, help="longest row (%(default)s)")
+    parser.add_argument(
+        "--max-row-bytes", type=whole(1, 1 << 30), default=_MAX_ROW_BYTES, help="longest row (%(default)s)"
+    )
     return parser
-
-
-def _whole(text: str) -> int:
-    if not text.isascii() or not text.isdigit():
-        raise argparse.ArgumentTypeError(f"{text!r} is no whole number")
-    return int(text)
-
-
-def _positive(text: str) -> int:
-    number = _whole(text)
-    if number < 1:
-        raise argparse.ArgumentTypeError("must be at least 1")
-    return number
 
 
 def _run(options: argparse.Namespace) -> int:
@@ -110,6 +107,7 @@ def _run(options: argparse.Namespace) -> int:
     source, target = (Place.parse(text.replace("{date}", today)) for text in (options.input, options.output))
     if source.uri == target.uri:
         raise InvalidRequest("Input and output are the same file: name another output.", "batch")
+    target.check_writable()
     with Ledger(_progress_folder(options, target, today)) as ledger:
         ledger.claim({"input": source.fingerprint()})
         total = count_rows(source, options.max_row_bytes)
@@ -122,7 +120,9 @@ def _run(options: argparse.Namespace) -> int:
         written = write_results(target, ledger.records())
         failed = ledger.failed
     print(f"{target.uri}: {written} rows, {failed} failed; {progress.told()}")
-    return 1 if failed and not options.tolerate_failed else 0
+    if not written:
+        print(f"batch: {source.uri} holds no row", file=sys.stderr)
+    return 1 if (failed or not written) and not options.tolerate_failed else 0
 
 
 def _progress_folder(options: argparse.Namespace, target: Place, today: str) -> Path:
@@ -149,7 +149,8 @@ async def _ask_gateway(options: argparse.Namespace, url: str, run: BatchRun, row
         loop.add_signal_handler(number, stop.set)
     name = f"batch-{hashlib.sha256(options.input.encode()).hexdigest()[:12]}"
     async with gateway_client(url, api_key(), options.concurrency) as client:
-        await run.run(rows, GatewayAsker(client, options.priority, name), stop)
+        asker = CheckedAsker(GatewayAsker(client, options.priority, name), client)
+        await run.run(rows, asker, stop)
 
 
 def _metrics() -> Metrics:

@@ -21,9 +21,10 @@ from app.config.retrieval import ChunkingConfig, StoreConfig
 from app.errors import BatonError, ConfigError, bounded
 from app.ingestion.documents import Document
 from app.ingestion.indexer import MAX_DOCUMENTS, Indexer
-from app.ingestion.readers import BadRow, count_documents, read_documents
+from app.ingestion.readers import BadRow, Row, count_documents, read_rows
 from app.ingestion.targets import GatewayTarget, StoreTarget, Target, wait_until_ready
 from app.ops.api_key import VARIABLE, api_key
+from app.ops.arguments import gateway, waiting, whole
 from app.stores.contract import check_name
 
 _BATCH = 64
@@ -69,7 +70,7 @@ def _parser() -> argparse.ArgumentParser:
     where.add_argument(
         "--store", metavar="URI", help="a folder or s3://… (LanceDB), postgresql://…, or qdrant+http://…"
     )
-    where.add_argument("--url", help="a running gateway, for instance http://localhost:8000")
+    where.add_argument("--url", type=gateway, help="a running gateway, for instance http://localhost:8000")
     parser.add_argument(
         "--embedder", help="with --store: folder or id of the embedding model; 'fake' or 'fake:SIZE' for tests"
     )
@@ -78,16 +79,22 @@ def _parser() -> argparse.ArgumentParser:
         metavar="NAME",
         help=f"variable with the store's password or the gateway's API key (with --url also {VARIABLE})",
     )
-    parser.add_argument("--size-tokens", type=int, help="with --store: largest passage")
-    parser.add_argument("--overlap-tokens", type=int, help="with --store: what neighbouring passages share")
-    parser.add_argument("--batch", type=int, default=_BATCH, help="documents stored in one step (default: %(default)s)")
+    parser.add_argument("--size-tokens", type=whole(1, 10**6), help="with --store: largest passage")
+    parser.add_argument("--overlap-tokens", type=whole(0, 10**6), help="with --store: what neighbouring passages share")
+    parser.add_argument(
+        "--batch", type=whole(1, MAX_DOCUMENTS), default=_BATCH, help="documents stored in one step (%(default)s)"
+    )
     parser.add_argument("--delete-missing", action="store_true", help="with --store: delete documents not in the files")
     parser.add_argument(
         "--create-empty", action="store_true", help="with --store: make the collection and store nothing"
     )
     parser.add_argument("--list", action="store_true", help="list the collections")
     parser.add_argument(
-        "--wait-seconds", type=int, default=0, metavar="N", help="with --url: how long to wait for the gateway to serve"
+        "--wait-seconds",
+        type=waiting,
+        default=0,
+        metavar="N",
+        help="with --url: how long to wait for the gateway to serve",
     )
     return parser
 
@@ -101,7 +108,7 @@ def _check_usage(parser: argparse.ArgumentParser, options: argparse.Namespace) -
     }
     if options.wait_seconds and not options.url:
         parser.error("--wait-seconds: only with --url")
-    given = [name for name, value in settings.items() if value]
+    given = [name for name, value in settings.items() if value is not None]
     faults = [
         (options.url and given, f"{', '.join(given)}: only with --store; the gateway has its own"),
         (
@@ -112,15 +119,10 @@ def _check_usage(parser: argparse.ArgumentParser, options: argparse.Namespace) -
             options.url and options.create_empty,
             "--create-empty: only with --store; a gateway makes a collection with its first documents",
         ),
-        (
-            options.url is not None and not options.url.startswith(("http://", "https://")),
-            f"--url is {bounded(options.url)}: give a gateway's address like http://localhost:8000",
-        ),
         (not options.list and not options.collection, "--collection is required"),
         (not options.list and options.store and not options.embedder, "--embedder is required with --store"),
         (not (options.list or options.create_empty) and not options.files, "name at least one file or folder"),
         (options.create_empty and options.files, "--create-empty stores nothing: name no files"),
-        (not 1 <= options.batch <= MAX_DOCUMENTS, f"--batch must be from 1 to {MAX_DOCUMENTS}"),
     ]
     for wrong, sentence in faults:
         if wrong:
@@ -128,6 +130,8 @@ def _check_usage(parser: argparse.ArgumentParser, options: argparse.Namespace) -
     for path in options.files:
         if not path.exists():
             parser.error(f"{path} does not exist")
+        if not (path.is_file() or path.is_dir()):
+            parser.error(f"{path} is neither a file nor a folder: write what it gives into a file first")
 
 
 def _run(options: argparse.Namespace, stop: threading.Event) -> int:
@@ -195,7 +199,7 @@ def _api_key(variable: str | None) -> str | None:
 def _ingest(target: Target, options: argparse.Namespace, stop: threading.Event) -> int:
     progress = Progress(options.collection, count_documents(options.files))
     kept = Sieve(progress)
-    for batch in batches(kept.pass_on(read_documents(options.files)), options.batch):
+    for batch in batches(kept.pass_on(read_rows(options.files)), options.batch):
         if stop.is_set():
             return _STOPPED
         progress.add(target.send(options.collection, batch))
@@ -227,28 +231,29 @@ class Sieve:
 
     def __init__(self, progress: Progress) -> None:
         self._progress = progress
-        self._hashes: dict[str, str] = {}
+        self._seen: dict[str, tuple[str, str]] = {}
 
     @property
     def ids(self) -> set[str]:
         """The ids of all documents that passed."""
-        return set(self._hashes)
+        return set(self._seen)
 
-    def pass_on(self, rows: Iterable[Document | BadRow]) -> Iterator[Document]:
+    def pass_on(self, rows: Iterable[Row | BadRow]) -> Iterator[Document]:
         """Yield each document once; a second one under the same id with other content is a bad row."""
         for row in rows:
             if isinstance(row, BadRow):
                 self._progress.report(row)
                 continue
-            content = row.content_hash("")
-            known = self._hashes.get(row.id)
+            document, content = row.document, row.document.content_hash("")
+            known = self._seen.get(document.id)
             if known is None:
-                self._hashes[row.id] = content
-                yield row
-            elif known == content:
+                self._seen[document.id] = content, row.place
+                yield document
+            elif known[0] == content:
                 self._progress.repeated += 1
             else:
-                self._progress.report(BadRow(row.source, 0, f"the id {row.id!r} was used before for another document"))
+                told = f"the id {bounded(document.id)} is that of another document already ({known[1]})"
+                self._progress.report(BadRow(row.file, row.line, told))
 
 
 class Progress:

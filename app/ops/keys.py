@@ -23,6 +23,7 @@ from pydantic import ValidationError
 from app.config.base import describe
 from app.errors import ConfigError, bounded
 from app.keys.file import KeyEntry, KeysFile, hash_of, new_secret, read_keys
+from app.ops.arguments import whole
 
 _SCOPES = ("models", "profiles", "collections")
 #: A secret of ours has 46 characters; what is much shorter can be guessed from its hash.
@@ -51,9 +52,10 @@ def _parser() -> argparse.ArgumentParser:
         new.add_argument(f"--{name}", nargs="*", default=["*"], metavar="NAME", help="names or patterns (default: *)")
     new.add_argument("--ingest", action="store_true", help="may store and delete documents")
     new.add_argument("--drop", action="store_true", help="may drop collections")
-    new.add_argument("--concurrency", type=int, help="requests at work at once (default: any number)")
-    new.add_argument("--tokens-per-minute", type=int, help="tokens of prompts and answers (default: any number)")
-    new.add_argument("--days", type=int, help="days until it expires (default: never)")
+    new.add_argument("--concurrency", type=whole(1, 10**6), help="requests at work at once (default: any number)")
+    tokens = whole(1, 10**12)
+    new.add_argument("--tokens-per-minute", type=tokens, help="tokens of prompts and answers (default: any number)")
+    new.add_argument("--days", type=whole(0, 36_500), help="days until it expires (default: never)")
     new.set_defaults(run=_new)
     hashed = commands.add_parser("hash", help="print the hash of the secret on standard input")
     hashed.set_defaults(run=_hash)

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import errno
+import fcntl
 import os
 import shutil
 import socket
 from collections.abc import Collection, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +28,28 @@ def check(machine: MachineConfig, data: Path) -> None:
     check_memory(available_memory(_MEMINFO), machine.min_memory_bytes)
     check_disk(data, machine.min_disk_bytes)
     check_shared_memory(machine.object_store_bytes)
+
+
+@contextmanager
+def held(data: Path) -> Iterator[None]:
+    """Keep other runs out of a data folder. Raises :class:`ConfigError` where one works in it."""
+    try:
+        data.mkdir(parents=True, exist_ok=True)
+        lock = (data / "run.lock").open("w")
+    except OSError as error:
+        raise ConfigError(
+            f"{data} cannot be written to ({error.strerror}): make it writable, or pass another folder with --data."
+        ) from None
+    with lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise ConfigError(
+                f"Another run works in {data}: stop it, or pass another folder with --data (and other ports)."
+            ) from None
+        except OSError:
+            pass  # the storage knows no locks
+        yield
 
 
 def check_ports(machine: MachineConfig) -> dict[str, int]:

@@ -13,6 +13,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Sequence
+from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
 
@@ -20,6 +21,7 @@ from app.config.local import ROOT, LocalConfig, MachineConfig, load
 from app.config.serve import PIPELINE
 from app.errors import BatonError, ConfigError
 from app.ops import config_checks, preflight
+from app.ops.arguments import port
 from app.ops.local_cluster import LocalCluster
 from app.ops.stopping import Signals, until_stopped
 from app.ops.warm_up import warm_up
@@ -44,16 +46,29 @@ def main(arguments: Sequence[str] | None = None) -> int:
     progress = Progress()
     signals = Signals(threading.Event(), lambda: progress.say("stopping"))
     signals.catch()
-    try:
-        config = read_config(options)
-        preflight.check(config.machine, options.data)
-        preflight.check_collections(config.collections)
-        preflight.check_files(config, prepared_models(options.data))
-        config_checks.check_config(config)
-        config_checks.check_own_key(config)
-    except ConfigError as error:
-        print(f"baton: {error}", file=sys.stderr)
-        return 2
+    with ExitStack() as held:
+        try:
+            config = _checked(options, held)
+        except ConfigError as error:
+            print(f"baton: {error}", file=sys.stderr)
+            return 2
+        return _run(config, options, progress, signals)
+
+
+def _checked(options: argparse.Namespace, held: ExitStack) -> LocalConfig:
+    """Return the configuration, one that can start here, and hold its folder. Raises :class:`ConfigError`."""
+    config = read_config(options)
+    preflight.check(config.machine, options.data)
+    preflight.check_collections(config.collections)
+    preflight.check_files(config, prepared_models(options.data))
+    config_checks.check_config(config)
+    config_checks.check_own_key(config)
+    held.enter_context(preflight.held(options.data))
+    return config
+
+
+def _run(config: LocalConfig, options: argparse.Namespace, progress: Progress, signals: Signals) -> int:
+    """Run until somebody asks to stop; return the exit code."""
     known = config_checks.collections_on_disk(config.pipeline.store)
     for line in () if known is None else config_checks.missing_collections(config, known):
         progress.say(line)
@@ -76,7 +91,7 @@ def parser(description: str) -> argparse.ArgumentParser:
     found.add_argument("--config", type=Path, default=ROOT / "config" / "local.yaml", help="what to run")
     found.add_argument("--data", type=Path, default=ROOT / ".baton", help="folder of models and index")
     for name in _PORTS:
-        found.add_argument(f"--{name.replace('_', '-')}", type=int, help=f"overrides machine.{name}")
+        found.add_argument(f"--{name.replace('_', '-')}", type=port, help=f"overrides machine.{name}")
     return found
 
 

@@ -17,6 +17,7 @@ import httpx
 from app.errors import BatonError, ConfigError
 from app.ingestion.targets import wait_until_ready
 from app.ops.api_key import api_key
+from app.ops.arguments import gateway, number
 from app.ops.ask import Answer, AskError, Question, ask, printable
 
 #: A metric of the gateway, as Ray exports it, that counts every request.
@@ -44,11 +45,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m app.ops.smoke", description="Check a running gateway.")
-    parser.add_argument("--url", required=True, help="address of the gateway")
+    parser.add_argument("--url", type=gateway, required=True, help="address of the gateway")
     parser.add_argument("--metrics-url", help="address of a metrics page; each address behind its name is read")
     parser.add_argument("--question", required=True, help="what to ask")
     parser.add_argument("--expect-citation", action="store_true", help="the answer must cite a passage")
-    parser.add_argument("--timeout-seconds", type=float, default=300.0, help="how long all of it may take")
+    parser.add_argument("--timeout-seconds", type=number(0, 86_400), default=300.0, help="how long all of it may take")
     return parser.parse_args(arguments)
 
 

@@ -56,7 +56,7 @@ def test_bad_rows_are_told_and_the_others_stored(folder, tmp_path, capsys):
     assert run(tmp_path, folder) == 1
     output = capsys.readouterr()
     assert "bad row: d.jsonl:2: is not JSON" in output.err
-    assert "bad row: d.jsonl: the id 'j9' was used before" in output.err
+    assert "bad row: d.jsonl:3: the id 'j9' is that of another document already (d.jsonl:1)" in output.err
     assert "8 documents stored (8 passages), 0 unchanged, 1 repeated, 2 bad rows" in output.out
 
 
@@ -113,9 +113,12 @@ def test_faults_are_one_sentence_and_code_3(folder, tmp_path, capsys):
         (["--url", "http://x", "--collection", "c", "--delete-missing", "."], "--delete-missing: only with --store"),
         (["--store", "x", "--url", "http://x", "--list"], "not allowed with"),
         (["--store", "x", "--collection", "c", "--embedder", "fake", "ftp://h/a.md"], "'ftp://h/a.md' is an address"),
-        (["--url", "ftp://x", "--list"], "--url is 'ftp://x': give a gateway's address like http://"),
+        (["--url", "ftp://x", "--list"], "--url: 'ftp://x' is no address: write it like http://"),
         (["--store", "x", "--collection", "c", "--embedder", "fake", "--create-empty", "."], "stores nothing"),
-        (["--store", "x", "--collection", "c", "--embedder", "fake", "--batch", "0", "."], "--batch must be from 1"),
+        (
+            ["--store", "x", "--collection", "c", "--embedder", "fake", "--batch", "0", "."],
+            "--batch: must be a whole number from 1",
+        ),
     ],
 )
 def test_wrong_usage_is_code_2(arguments, sentence, capsys):

@@ -6,6 +6,7 @@ import argparse
 from pathlib import Path
 
 from app.config.local import ROOT
+from app.ops.arguments import port
 
 _EXIT_CODES = """exit codes: 0 promoted (or shown, or nothing to do), 1 rolled back, 2 bad input: nothing was changed,
 3 held: it stopped without a decision and the weights stay (run it again to go on, or abort), 130 on Ctrl-C (as 3)"""
@@ -44,8 +45,8 @@ def _add_target(command: argparse.ArgumentParser) -> None:
     local = command.add_argument_group("a pipeline on this machine, in place of a release")
     local.add_argument("--local", action="store_true", help="what `make run` started")
     local.add_argument("--data", type=Path, default=ROOT / ".baton", help="its folder, which keeps the record")
-    local.add_argument("--dashboard-port", type=int, default=8265, help="port of its dashboard (default: %(default)s)")
-    local.add_argument("--metrics-port", type=int, default=9464, help="port of its metrics (default: %(default)s)")
+    local.add_argument("--dashboard-port", type=port, default=8265, help="port of its dashboard (default: %(default)s)")
+    local.add_argument("--metrics-port", type=port, default=9464, help="port of its metrics (default: %(default)s)")
 
 
 def _add_prometheus(command: argparse.ArgumentParser) -> None:

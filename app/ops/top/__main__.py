@@ -17,6 +17,7 @@ from rich.console import Console, RenderableType
 from rich.live import Live
 
 from app.errors import StageUnavailable
+from app.ops.arguments import number
 from app.ops.top.board import board
 from app.ops.top.window import Reading, Window
 
@@ -44,8 +45,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def _parser() -> argparse.ArgumentParser:
     found = argparse.ArgumentParser(prog="top", description="Show what the running pipeline does.")
     found.add_argument("--url", action="append", help=f"a node's metrics page, once per node (default {_DEFAULT})")
-    found.add_argument("--interval", type=float, default=2.0, help="seconds between two looks (default 2)")
-    found.add_argument("--window", type=float, default=60.0, help="seconds that rates and quantiles cover (default 60)")
+    found.add_argument("--interval", type=number(0.2, 3600), default=2.0, help="seconds between two looks (default 2)")
+    found.add_argument(
+        "--window", type=number(1, 86_400), default=60.0, help="seconds that rates and quantiles cover (default 60)"
+    )
     found.add_argument("--once", action="store_true", help="print one board, of all since the start, and end")
     return found
 
@@ -66,7 +69,7 @@ def _show(console: Console, read: Callable[[], Reading], options: argparse.Names
 
 
 def _next(seen: deque[Reading], read: Callable[[], Reading], options: argparse.Namespace) -> RenderableType:
-    time.sleep(max(0.2, options.interval))
+    time.sleep(options.interval)
     seen.append(read())
     while len(seen) > 2 and seen[-1].at - seen[1].at >= options.window:
         seen.popleft()

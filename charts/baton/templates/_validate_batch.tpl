@@ -62,11 +62,15 @@
 {{- range $values.workerGroups -}}{{- $_ := set $pods (printf "workerGroups %s" .name) . -}}{{- end -}}
 {{- range $place, $pod := $pods -}}
 {{- $mounted := false -}}
-{{- range $pod.volumeMounts -}}
+{{- $mounts := default (list) $pod.volumeMounts -}}
+{{- if and (include "baton.mountsIndex" (list $values $pod)) (eq $values.index.kind "claim") -}}
+{{- $mounts = append $mounts (dict "mountPath" $values.index.mountPath) -}}
+{{- end -}}
+{{- range $mounts -}}
 {{- if or (eq .mountPath $folder) (hasPrefix (printf "%s/" .mountPath) $folder) -}}{{- $mounted = true -}}{{- end -}}
 {{- end -}}
 {{- if not $mounted }}
-- settings.batches.folder is {{ $folder }}, and {{ $place }}, where a gateway may run, mounts no volume there: mount one claim that all of them share in volumes and volumeMounts.
+- settings.batches.folder is {{ $folder }}, and {{ $place }}, where a gateway may run, mounts no volume there: mount one claim that all of them share in volumes and volumeMounts, or choose a folder on the claim of the index (below {{ $values.index.mountPath }}).
 {{- end -}}
 {{- end -}}
 {{- end -}}

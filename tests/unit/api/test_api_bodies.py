@@ -69,6 +69,14 @@ async def test_json_that_is_valid_is_not_called_otherwise(site: Site, raw: bytes
     assert (reply.status_code, reply.json()["error"]["message"]) == (400, sentence)
 
 
+async def test_a_byte_order_mark_is_passed_over(site: Site) -> None:
+    raw = b'\xef\xbb\xbf{"messages":[{"role":"user","content":"hi"}]}'
+    assert (await site.client.post(CHAT, content=raw, headers=JSON)).status_code == 200
+    lines = b'\xef\xbb\xbf{"text": "a"}\n{"text": "b"}\n'
+    kind = {"Content-Type": "application/x-ndjson"}
+    assert (await site.client.post("/v1/collections/c/documents", content=lines, headers=kind)).json()["documents"] == 2
+
+
 @pytest.mark.parametrize("coding", ["IDENTITY", "Identity", " identity"])
 async def test_codings_are_the_same_in_capitals(site: Site, coding: str) -> None:
     headers = JSON | {"Content-Encoding": coding}

@@ -37,19 +37,19 @@ def test_plain_rows_prompts_and_openai_s_lines_become_requests(tmp_path):
 @pytest.mark.parametrize(
     ("line", "sentence"),
     [
-        (b"{broken", "Row 1 is not valid UTF-8 JSON (column 2)."),
-        (b"\xff", "Row 1 is not valid UTF-8 JSON (column 1)."),
-        (b"[1]", "Row 1 must be a JSON object."),
-        (b'{"prompt": "' + b"x" * 2000 + b'"}', "Row 1 is longer than 1000 bytes: shorten it."),
-        ({"max_tokens": 3}, "Row 1 needs either messages or prompt."),
-        (QUESTION | {"prompt": "hi"}, "Row 1 needs either messages or prompt."),
-        ({"prompt": " "}, "Row 1 has a prompt that is no text, or a blank one."),
-        ({"prompt": "hi", "custom_id": 7}, "Row 1 has a custom_id that is no text of 1 to 512 characters."),
-        ({"prompt": "hi", "stream": True}, "Row 1 asks for a stream: leave stream out."),
-        ({"body": QUESTION, "url": "/v1/images"}, "Row 1 has a url other than /v1/chat/completions, "),
-        ({"body": QUESTION, "url": "/v1/completions", "x": 1}, "Row 1 has the unknown field 'x' beside body."),
-        ({"method": "GET", "url": "/v1/completions", "body": {}}, "Row 1 has another method than POST."),
-        ({"method": "POST", "url": "/v1/completions"}, "Row 1 has no JSON object in body."),
+        (b"{broken", "Line 1 is not valid UTF-8 JSON (column 2)."),
+        (b"\xff", "Line 1 is not valid UTF-8 JSON (column 1)."),
+        (b"[1]", "Line 1 must be a JSON object."),
+        (b'{"prompt": "' + b"x" * 2000 + b'"}', "Line 1 is longer than 1000 bytes: shorten it."),
+        ({"max_tokens": 3}, "Line 1 needs either messages or prompt."),
+        (QUESTION | {"prompt": "hi"}, "Line 1 needs either messages or prompt."),
+        ({"prompt": " "}, "Line 1 has a prompt that is no text, or a blank one."),
+        ({"prompt": "hi", "custom_id": 7}, "Line 1 has a custom_id that is no text of 1 to 512 characters."),
+        ({"prompt": "hi", "stream": True}, "Line 1 asks for a stream: leave stream out."),
+        ({"body": QUESTION, "url": "/v1/images"}, "Line 1 has a url other than /v1/chat/completions, "),
+        ({"body": QUESTION, "url": "/v1/completions", "x": 1}, "Line 1 has the unknown field 'x' beside body."),
+        ({"method": "GET", "url": "/v1/completions", "body": {}}, "Line 1 has another method than POST."),
+        ({"method": "POST", "url": "/v1/completions"}, "Line 1 has no JSON object in body."),
     ],
 )
 def test_a_bad_row_is_told_and_the_next_one_is_read(tmp_path, line, sentence):
@@ -70,13 +70,13 @@ def test_a_line_may_be_as_long_as_the_limit_and_no_byte_longer(tmp_path):
 def test_the_second_of_two_rows_with_one_custom_id_is_refused(tmp_path):
     first, second = read(tmp_path, *[{"custom_id": "a", "prompt": "hi"}] * 2)
     assert first.error is None
-    assert second.error.message == "Row 2: the custom_id 'a' stands twice: give each its own."
+    assert second.error.message == "Line 2: the custom_id 'a' stands twice: give each its own."
 
 
 def test_a_batch_for_one_endpoint_refuses_rows_for_others(tmp_path):
     line = {"custom_id": "a", "method": "POST", "url": "/v1/embeddings", "body": {"input": "x"}}
     (row,) = read(tmp_path, line, endpoint="/v1/chat/completions")
-    assert row.error.message == "Row 1 asks for '/v1/embeddings', and this batch is for /v1/chat/completions."
+    assert row.error.message == "Line 1 asks for '/v1/embeddings', and this batch is for /v1/chat/completions."
 
 
 def test_parquet_rows_are_read_as_columns_structs_or_json(tmp_path):
@@ -120,3 +120,11 @@ def test_a_parquet_row_whose_text_is_none_is_told_and_the_others_are_read(tmp_pa
     rows = list(Rows(Place.parse(str(tmp_path / "rows.parquet")), 1000))
     assert [row.error is None for row in rows] == [True, False, True]
     assert rows[1].error.message == "Row 2 holds text that is not UTF-8."
+
+
+def test_blank_lines_count_for_the_line_that_is_told_and_for_nothing_else(tmp_path):
+    path = tmp_path / "in.jsonl"
+    path.write_bytes(b'\xef\xbb\xbf{"prompt": "hi"}\n\n  \n{broken\n')
+    first, second = Rows(Place.parse(str(path)), 1000)
+    assert (first.error, first.number, second.number) == (None, 0, 1)
+    assert second.error.message == "Line 4 is not valid UTF-8 JSON (column 2)."

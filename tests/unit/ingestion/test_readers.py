@@ -1,6 +1,7 @@
 """Readers: what is read, and how what cannot be read is told."""
 
 import math
+import os
 from datetime import date
 from decimal import Decimal
 
@@ -12,11 +13,11 @@ import pytest
 from app.errors import InvalidRequest
 from app.ingestion import readers
 from app.ingestion.documents import Document, parse_document
-from app.ingestion.readers import BadRow, count_documents, read_documents, split_front_matter
+from app.ingestion.readers import BadRow, Row, count_documents, read_rows, split_front_matter
 
 
 def read(*paths):
-    return list(read_documents(paths))
+    return [row.document if isinstance(row, Row) else row for row in read_rows(paths)]
 
 
 def write(folder, name, content):
@@ -215,6 +216,13 @@ def test_a_path_that_holds_nothing_is_told(tmp_path, name, content, reason):
         (tmp_path / name).write_text(content)
     whole = tmp_path / "whole.txt"
     whole.write_text("A zebra.")
-    bad, document = read_documents([given, whole])
+    bad, document = read(given, whole)
     assert (bad.file, bad.line, bad.reason) == (str(given), 0, reason)
     assert document.text == "A zebra."
+
+
+def test_what_is_no_regular_file_is_told_and_not_waited_for(tmp_path):
+    os.mkfifo(tmp_path / "rows.jsonl")
+    (bad,) = read(tmp_path / "rows.jsonl")
+    assert str(bad) == "rows.jsonl: is no regular file: write what it gives into one first"
+    assert count_documents([tmp_path / "rows.jsonl"]) == 1

@@ -263,8 +263,10 @@ def test_no_gateway_names_the_remedy(capsys: pytest.CaptureFixture[str]) -> None
 
 @pytest.mark.parametrize("url", ["gateway", "ftp://gateway", "http://gateway:port"])
 def test_a_wrong_address_is_told(url: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert cli.main(["how?", "--url", url]) == 2
-    assert "is no address of a gateway" in capsys.readouterr().err
+    with pytest.raises(SystemExit) as stopped:
+        cli.main(["how?", "--url", url])
+    assert stopped.value.code == 2
+    assert "is no address: write it like http://localhost:8000" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("arguments", [["  "], [], ["how?", "--collection", "docs", "--no-retrieval"]])

@@ -1,6 +1,7 @@
 """The command for batches: its usage, its exit codes, and the Baton that it starts for itself in a Ray cluster."""
 
 import json
+import os
 import re
 from datetime import UTC, datetime
 from http.server import BaseHTTPRequestHandler, HTTPServer
@@ -65,17 +66,52 @@ def test_wrong_usage_is_told_and_ends_with_2(bad_rows, tmp_path, capsys, argumen
 @pytest.mark.parametrize("url", ["127.0.0.1:8000", "localhost:8000", "http://", "ftp://a"])
 def test_what_is_no_address_is_told_at_once(url, tmp_path, capsys):
     (tmp_path / "in.jsonl").write_text('{"prompt": "hi"}\n')
-    assert batch.main([str(tmp_path / "in.jsonl"), str(tmp_path / "out.jsonl"), "--url", url]) == 2
-    assert "is no address: write it as http://HOST:PORT" in capsys.readouterr().err
+    with pytest.raises(SystemExit) as stopped:
+        batch.main([str(tmp_path / "in.jsonl"), str(tmp_path / "out.jsonl"), "--url", url])
+    assert stopped.value.code == 2
+    assert "is no address: write it like http://localhost:8000" in capsys.readouterr().err
 
 
 def test_a_gateway_that_is_away_ends_the_run_with_3_and_the_way_on(tmp_path, capsys):
     (tmp_path / "in.jsonl").write_text('{"prompt": "hi"}\n')
     arguments = [str(tmp_path / "in.jsonl"), str(tmp_path / "out.jsonl"), "--url", "http://127.0.0.1:1"]
-    assert batch.main([*arguments, "--patience", "1"]) == 3
+    assert batch.main(arguments) == 3
     assert re.search(
-        r"No row was answered for 1 s: The gateway does not answer .*run the same", capsys.readouterr().err
+        r"No gateway answers at http://127.0.0.1:1 \(ConnectError\): .*--wait-seconds", capsys.readouterr().err
     )
+
+
+def test_what_is_no_gateway_is_told_before_a_row_is_spent(tmp_path, capsys):
+    (tmp_path / "in.jsonl").write_text('{"prompt": "hi"}\n' * 3)
+    places = [str(tmp_path / "in.jsonl"), str(tmp_path / "out.jsonl")]
+    with serving(HTTPServer(("127.0.0.1", 0), Page)) as server:
+        url = f"http://127.0.0.1:{server.server_port}"
+        assert batch.main([*places, "--url", f"{url}/v1"]) == 2
+    assert f"Something other than Baton answers at {url}: correct --url." in capsys.readouterr().err
+    assert Page.posted == 0
+    assert not (tmp_path / "out.jsonl").exists()
+
+
+def test_an_input_without_rows_is_told(tmp_path, capsys):
+    (tmp_path / "in.jsonl").write_text("\n\n")
+    places = [str(tmp_path / "in.jsonl"), str(tmp_path / "out.jsonl")]
+    assert batch.main(places) == 1
+    assert "in.jsonl holds no row" in capsys.readouterr().err
+    assert batch.main([*places, "--tolerate-failed"]) == 0
+
+
+def test_an_output_that_cannot_be_written_is_told_before_a_row_is_spent(bad_rows, tmp_path, capsys):
+    (tmp_path / "folder.jsonl").mkdir()
+    assert batch.main([str(bad_rows), str(tmp_path / "folder.jsonl")]) == 3
+    assert "folder.jsonl is a folder: name a file in it" in capsys.readouterr().err
+    assert batch.main([str(bad_rows), str(bad_rows / "out.jsonl")]) == 3
+    assert "out.jsonl cannot be written (" in capsys.readouterr().err
+
+
+def test_an_input_that_never_ends_is_refused(tmp_path, capsys):
+    os.mkfifo(tmp_path / "in.jsonl")
+    assert batch.main([str(tmp_path / "in.jsonl"), str(tmp_path / "out.jsonl")]) == 2
+    assert "in.jsonl is no regular file" in capsys.readouterr().err
 
 
 def test_a_run_beside_another_one_ends_with_3_for_a_job_to_try_again(bad_rows, tmp_path, capsys):
@@ -83,6 +119,19 @@ def test_a_run_beside_another_one_ends_with_3_for_a_job_to_try_again(bad_rows, t
         assert batch.main([str(bad_rows), str(tmp_path / "out.jsonl")]) == 3
     assert "Another process works on" in capsys.readouterr().err
     assert batch.main([str(bad_rows), str(tmp_path / "out.jsonl")]) == 1
+
+
+class Page(Answers, BaseHTTPRequestHandler):
+    """A web page, and nothing of an API."""
+
+    posted = 0
+
+    def do_GET(self):
+        self.reply(b"<html>hello</html>")
+
+    def do_POST(self):
+        Page.posted += 1
+        self.reply(b"{}")
 
 
 class Dashboard(Answers, BaseHTTPRequestHandler):

@@ -12,7 +12,7 @@ import yaml
 from app.keys.file import KeysFile, hash_of, read_keys
 from app.ops import keys
 
-WRONG = [["--id", "a b"], ["--id", "a", "--concurrency", "0"], ["--id", "a", "--tenant", "/"]]
+WRONG = [["--id", "a b"], ["--id", "a", "--tenant", "/"]]
 
 
 def test_a_key_without_a_file_prints_its_secret_and_an_entry_to_paste(capsys: pytest.CaptureFixture[str]) -> None:
@@ -73,7 +73,7 @@ def test_a_hash_is_made_of_what_stands_on_standard_input(
 
 def test_a_list_shows_what_keys_may_and_no_hash(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = tmp_path / "keys.yaml"
-    keys.main(["new", "--id", "one", "--file", str(path), "--days", "-1", "--ingest"])
+    keys.main(["new", "--id", "one", "--file", str(path), "--days", "0", "--ingest"])
     path.write_text(path.read_text() + "- id: two\n  secrets: [{hash: '" + hash_of("x") + "'}]\n")
     capsys.readouterr()
     assert keys.main(["list", "--file", str(path)]) == 0

@@ -125,3 +125,20 @@ def test_nothing_to_apply_to_is_said(tmp_path, capsys):
         port = probe.getsockname()[1]
     assert apply.main(["--data", str(tmp_path), "--dashboard-port", str(port)]) == 2
     assert "make run" in capsys.readouterr().err
+
+
+def test_a_second_run_in_a_folder_is_refused_until_the_first_one_ends(tmp_path):
+    with preflight.held(tmp_path / "data"):
+        refused = pytest.raises(ConfigError, match=r"Another run works in .*data: stop it, or pass another folder")
+        with refused, preflight.held(tmp_path / "data"):
+            pass
+        with preflight.held(tmp_path / "other"):
+            pass
+    with preflight.held(tmp_path / "data"):  # the lock's file stays, and hinders nobody
+        pass
+
+
+def test_a_data_folder_that_is_a_file_is_told(tmp_path):
+    (tmp_path / "data").write_text("")
+    with pytest.raises(ConfigError, match="data cannot be written to"), preflight.held(tmp_path / "data"):
+        pass
