@@ -131,10 +131,23 @@ def _judged(plan: Plan, state: State, stage: Stage, seen: Seen, now: float) -> S
 
 
 def rolled_back(state: State, why: str, now: float, reason: Reason = "CanaryRolledBack") -> State:
-    """Return the state that gives all traffic back to the stable variant, and replicas as they were."""
+    """Return the state that gives all traffic back to the stable variant, and both applications what they had."""
     weights = {state.stable: state.pool, state.canary: 0.0}
-    settings = Settings(weights=weights, replicas=state.first.replicas)
+    replicas = dict(state.first.replicas)
+    if state.sizes[0]:
+        old = next(iter(replicas))
+        replicas[old] = _with(replicas[old], state.sizes[0])
+    settings = Settings(weights=weights, replicas=replicas)
     return _changed(state, settings, now, phase="rolledBack").told(reason, why, now)
+
+
+def _with(options: Options, replicas: int) -> Options:
+    """Return the options such that Serve goes on with so many replicas, which it then scales within their bounds."""
+    if "num_replicas" in options:
+        return options
+    # With every change of the options Serve begins at initial_replicas, whatever runs.
+    most = options.get("max_replicas", replicas)
+    return {**options, "initial_replicas": max(options.get("min_replicas", 1), min(replicas, most))}
 
 
 def pinned(replicas: int, like: Mapping[str, Any]) -> Options:
@@ -216,8 +229,9 @@ def _final(plan: Plan, state: State) -> dict[str, Options]:
     if names is None:
         return {}
     old, new = state.first.replicas[names.old], state.sizes[1]
-    bounds = old if old.keys() == state.first.replicas[names.new].keys() and new == state.sizes[0] else None
-    return {names.old: pinned(0, old), names.new: bounds or pinned(new, state.first.replicas[names.new])}
+    like = state.first.replicas[names.new]
+    same = ("num_replicas" in old) == ("num_replicas" in like) and new == state.sizes[0]
+    return {names.old: pinned(0, old), names.new: _with(old, new) if same else pinned(new, like)}
 
 
 def _settings(plan: Plan, state: State, stage: Stage) -> Settings:

@@ -33,7 +33,7 @@ class Settings(Config):
     weights: dict[str, float]
     """Weight by variant."""
     replicas: dict[str, Options] = Field(default_factory=dict)
-    """Options by application."""
+    """Options by application, the old one first."""
 
     def equals(self, other: Settings) -> bool:
         """Tell whether these are the same settings; a number may have been through text."""
