@@ -87,6 +87,30 @@ def test_a_dry_run_shows_queries_and_values_and_changes_nothing(kube, numbers, w
     assert "unknown: http://127.0.0.1:1 does not answer" in capsys.readouterr().out
 
 
+def test_a_dry_run_warns_of_gates_that_nobody_can_judge(kube, numbers, write, capsys):
+    gates = [{"gate": "errors", "bound": 0.02}, {"gate": "grounded", "bound": 0.9}]
+    pauses = [{"name": "freeze", "query": "freeze_total", "bound": 0}]
+    path = write(gates=gates, pauseWhile=pauses)
+    assert run("run", path, numbers, "--dry-run") == 0
+    assert "warning" not in capsys.readouterr().out
+    numbers |= {"grounding_count": 3, "increase": 500, "freeze_total": []}
+    numbers["site"].answer = lambda query: next(
+        numbers[part]
+        for part in ("grounding_count", "freeze_total", "increase", "failed", "else")
+        if part in query + "else"
+    )
+    assert run("run", path, numbers, "--dry-run") == 0
+    said = capsys.readouterr().out
+    assert "warning: grounded cannot be judged now: there are 6 of at least 20 judged answers of old and new" in said
+    assert "warning: freeze cannot be told now: no number for new. No step begins while that lasts." in said
+    assert "warning: errors" not in said
+    numbers["url"] = "http://127.0.0.1:1"
+    assert run("run", path, numbers, "--dry-run") == 0
+    said = capsys.readouterr().out
+    assert said.count("cannot be judged now: http://127.0.0.1:1 does not answer") == 2
+    assert "after 120 s all goes back" in said
+
+
 def test_an_abort_from_elsewhere(kube, numbers, write, quick, capsys):
     codes = []
     quick.script = [lambda: None, lambda: codes.append(main(["abort", *RELEASE]))]

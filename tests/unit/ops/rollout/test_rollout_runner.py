@@ -23,12 +23,86 @@ def test_a_good_canary_is_promoted_step_by_step():
     assert world.time - 1000 >= 120
 
 
-def test_gates_look_back_no_further_than_to_the_beginning():
-    world = World()
-    world.run(plan(windowSeconds=100))
-    windows = [scope.window_seconds for _, scope in world.asked]
-    assert min(windows) < 30
+def test_gates_look_back_no_further_than_to_the_beginning_of_the_step():
+    class Watched(World):
+        def measure(self, judgement, scope):
+            looks.append((self.time - scope.window_seconds, self.settings.weights["new"], scope))
+            return super().measure(judgement, scope)
+
+    looks, world = [], Watched()
+    steps = [{"share": 10, "seconds": 60}, {"share": 50, "seconds": 300}]
+    assert world.run(plan(windowSeconds=100, steps=steps)).phase == "promoted"
+    began = {weight: min(scope.since for _, other, scope in looks if other == weight) for _, weight, _ in looks}
+    assert all(back >= began[weight] for back, weight, _ in looks)
+    windows = [scope.window_seconds for _, _, scope in looks]
+    assert min(windows) <= 10
     assert max(windows) == 100
+
+
+def test_faults_of_an_earlier_step_do_not_count_in_a_later_one():
+    class Past(World):
+        def measure(self, judgement, scope):
+            first = [at for at, settings in zip(self.times, self.history, strict=True) if settings.weights["new"] > 0.2]
+            reaches_back = bool(first) and self.time - scope.window_seconds < first[0]
+            return 0.5 if reaches_back and judgement.title == "errors" else super().measure(judgement, scope)
+
+        @property
+        def times(self):
+            while len(self.noted) < len(self.history):
+                self.noted.append(self.time)
+            return self.noted
+
+        def write(self, snapshot, state):
+            super().write(snapshot, state)
+            assert self.times
+
+    world = Past()
+    world.noted = []
+    assert world.run().phase == "promoted"
+
+
+@pytest.mark.parametrize(
+    ("gate", "rate", "count", "phase"),
+    [
+        ({"gate": "errors", "bound": 0.1}, 1 / 3, 3, "running"),
+        ({"gate": "errors", "bound": 0.1}, 30 / 90, 90, "rolledBack"),
+        ({"gate": "sloBurn", "bound": 20}, 1 / 3 / 0.005, 3, "running"),
+        ({"gate": "sloBurn", "bound": 20}, 30 / 90 / 0.005, 90, "rolledBack"),
+        ({"gate": "grounded", "bound": 0.9}, 2 / 3, 3, "running"),
+        ({"gate": "grounded", "bound": 0.9}, 60 / 90, 90, "rolledBack"),
+    ],
+)
+def test_shares_that_chance_explains_roll_nothing_back(gate, rate, count, phase):
+    world = World()
+    world.values, world.count = {gate["gate"]: rate}, count
+    world.run(plan(gates=[gate | {"minRequests": 1}]))
+    assert (world.time < 1050) == (phase == "rolledBack")
+    assert world.shares == [0, 10, 0], "what stays in doubt is not promoted either"
+    assert ("more have to tell" in why(world)) == (phase == "running")
+
+
+def test_a_relative_share_counts_the_chance_of_both():
+    gate = {"gate": "errors", "bound": 1.5, "relative": True}
+    world = World()
+    world.values = {("errors", "new"): 3 / 40, ("errors", "old"): 1 / 40}
+    world.count = 40
+    assert world.run(plan(gates=[gate])).phase == "rolledBack"
+    assert "could not be judged" in why(world)
+    world = World()
+    world.values = {("errors", "new"): 3 / 40, ("errors", "old"): 1 / 40}
+    world.count = 4000
+    assert world.run(plan(gates=[gate])).phase == "rolledBack"
+    assert "errors is broken at a share of 10 %: 0.075, to be at most 0.0375 (1.5 times 0.025)" in why(world)
+
+
+def test_each_gate_counts_what_its_own_number_is_taken_of():
+    world = World()
+    world.values["grounded"] = 0.95
+    world.counts = {"grounded": 4}
+    gates = [{"gate": "errors", "bound": 0.02}, {"gate": "grounded", "bound": 0.9}]
+    assert world.run(plan(gates=gates)).phase == "rolledBack"
+    assert "grounded: 4 of at least 20 judged answers of new in" in why(world)
+    assert "errors" not in why(world)
 
 
 @pytest.mark.parametrize(
@@ -86,12 +160,12 @@ def test_too_few_requests_hold_a_step_and_then_roll_back():
 
 def test_too_few_requests_to_compare_with_hold_a_step():
     class Lonely(World):
-        def requests(self, scope):
+        def basis(self, judgement, scope):
             return 3 if scope.variant == "old" else 500
 
     world = Lonely()
     assert world.run().phase == "rolledBack"
-    assert "latencyP95: 3 of at least 20 requests of old" in why(world)
+    assert "latencyP95: 3 of at least 20 answered requests of old" in why(world)
     assert "errors" not in why(world)
 
 
