@@ -129,7 +129,8 @@ class Plan(Config):
     hold_seconds: Seconds = 900
     """How long a step may be held because Prometheus does not answer or the canary has too few requests; then back."""
     start_seconds: Seconds = 1800
-    """How long applications may take to run with the replicas that a step wants; then back."""
+    """How long applications may take to run with the replicas that a step wants; then back. Also what a step may lose
+    beyond its own length where they stop running again and again."""
     blue_green: BlueGreen | None = None
     """Two model applications, for `blue-green`."""
 

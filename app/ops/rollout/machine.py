@@ -112,10 +112,11 @@ def advance(plan: Plan, state: State, seen: Seen, now: float) -> State:
                 counted, f"{verdict.name} is broken at a share of {stage.share:g} %: {verdict.text}", now
             )
     if seen.starting:
-        return _starting(plan, counted, seen.starting, now)
+        return _starting(plan, counted, stage, seen.starting, now)
     if not counted.settled:
         # The step's time begins where its replicas serve.
-        counted = counted.model_copy(update={"settled": True, "since": now})
+        lost = counted.lost + (now - counted.since if counted.stops else 0)
+        counted = counted.model_copy(update={"settled": True, "since": now, "lost": lost})
     return _judged(plan, counted, stage, seen, now)
 
 
@@ -176,13 +177,22 @@ def _counted(state: State, seen: Seen) -> State:
     return state if found == state.failures else state.model_copy(update={"failures": found})
 
 
-def _starting(plan: Plan, state: State, what: str, now: float) -> State:
+def _starting(plan: Plan, state: State, stage: Stage, what: str, now: float) -> State:
+    spent = now - state.since
     if state.settled:
-        # What ran before does so no more: the time counts from here.
-        return state.model_copy(update={"settled": False, "since": now})
-    if now - state.since < plan.start_seconds:
+        # What ran before does so no more: the time counts from here, and what it served so far was in vain.
+        lost = state.lost + min(spent, stage.seconds)
+        state = state.model_copy(update={"settled": False, "since": now, "stops": state.stops + 1, "lost": lost})
+        spent = 0
+    elif spent >= plan.start_seconds:
+        return rolled_back(state, f"not running after {plan.start_seconds} s: {what}", now)
+    lost = state.lost + spent
+    if not state.stops or lost < plan.start_seconds + stage.seconds:
         return state
-    return rolled_back(state, f"not running after {plan.start_seconds} s: {what}", now)
+    often = (
+        f"what runs stopped {state.stops} times within a step of {stage.seconds:g} s, which lost {lost:.0f} s by that"
+    )
+    return rolled_back(state, f"{often}: {what}", now)
 
 
 def _held(plan: Plan, state: State, why: str, now: float) -> State:
@@ -245,5 +255,6 @@ def _settings(plan: Plan, state: State, stage: Stage) -> Settings:
 
 
 def _changed(state: State, settings: Settings, now: float, **more: Any) -> State:
-    update = {"before": state.now, "now": settings, "since": now, "settled": False, "held_since": None, "failures": {}}
-    return state.model_copy(update={**update, "paused": False, **more})
+    update = {"before": state.now, "now": settings, "since": now, "settled": False, "held_since": None}
+    fresh = {"failures": {}, "paused": False, "stops": 0, "lost": 0.0}
+    return state.model_copy(update={**update, **fresh, **more})

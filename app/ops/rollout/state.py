@@ -94,6 +94,10 @@ class State(Config):
     """Replicas of the old and of the new application, where there are two."""
     settled: bool = False
     """Whether all applications run with the replicas that this stage wants."""
+    stops: int = 0
+    """How often an application stopped running within this stage."""
+    lost: float = 0.0
+    """Seconds that this stage lost by that."""
     held_since: float | None = None
     """Since when the stage cannot be judged."""
     paused: bool = False

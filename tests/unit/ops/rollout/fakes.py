@@ -137,3 +137,8 @@ class World:
     def reasons(self):
         """Reasons of the history."""
         return [entry.reason for entry in self.state.log]
+
+
+def green_world(old=2, **options):
+    """Return a world with two model applications, of which the second sleeps."""
+    return World(replicas={"model-a": scaling(old, 4), "model-b": scaling(0)}, **options)
