@@ -47,8 +47,6 @@ _COUNTED: Mapping[Gauge | None, str] = {
     "grounded": "judged answers",
 }
 _CONFIDENCE = 0.95
-#: Nothing can be seen in less.
-_SHORTEST_SECONDS = 5
 
 
 class Unreachable(Exception):
@@ -82,9 +80,7 @@ class Signals(Protocol):
 
 def judge(plan: Plan, state: State, signals: Signals, share: float, now: float) -> list[Verdict]:
     """Return what each gate says now; what was before the step counts for none."""
-    window = min(plan.window_seconds, int(now - state.since))
-    if window < _SHORTEST_SECONDS:
-        return [Verdict(gate.title, "undecided", "the step has only just begun") for gate in plan.gates]
+    window = int(min(plan.window_seconds, max(1, now - state.since)))
     canary, stable = (Scope(plan.profile, name, window, state.since) for name in (plan.canary, plan.stable))
     found = []
     for gate in plan.gates:
@@ -121,7 +117,7 @@ def noun(gate: Gate) -> str:
 
 def conditions(plan: Plan, state: State, signals: Signals, now: float) -> list[Verdict]:
     """Return what the conditions that pause say. One that cannot be told pauses."""
-    window = int(min(plan.window_seconds, max(_SHORTEST_SECONDS, now - state.began)))
+    window = int(min(plan.window_seconds, max(5, now - state.began)))
     scope = Scope(plan.profile, plan.canary, window)
     return [verdict(judgement, signals, scope) for judgement in plan.pause_while]
 
