@@ -71,6 +71,8 @@ class Facts:
     sent_status: int | None = None
     rights: Rights = ALL
     """What the key may do."""
+    stranger: bool = False
+    """Whether keys are asked for, and the request came to an open route without a valid one."""
     meter: Meter = UNMETERED
     """What the key has used."""
     outcome: int | None = None

@@ -10,7 +10,7 @@ from app.errors import Unauthenticated
 from app.keys.meter import Meter
 from app.keys.ring import Grant, Keys
 
-#: What stays open: probes, and the page that asks for a key, with its files. They show nothing of what is served.
+#: What stays open: probes, and the page that asks for a key, with its files. They show strangers nothing.
 _OPEN = frozenset({"/healthz", "/readyz", "/"})
 _OPEN_FOLDER = "/static/"
 _LONGEST_SECRET = 256
@@ -32,14 +32,26 @@ class KeyMiddleware:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one ASGI connection. Raises Unauthenticated and RateLimitExceeded before the body is read."""
-        if scope["type"] != "http" or not self.keys.on or _is_open(scope["path"]):
+        if scope["type"] != "http" or not self.keys.on:
             await self.app(scope, receive, send)
             return
-        grant: Grant = scope.get(GRANT) or self.keys.grant(_secret(Headers(scope=scope)))
         facts = facts_of(scope)
+        if _is_open(scope["path"]):
+            # Probes have no key and are answered; what they are told is no stranger's business.
+            try:
+                facts.rights = self._grant(scope).rights
+            except Unauthenticated:
+                facts.stranger = True
+            await self.app(scope, receive, send)
+            return
+        grant = self._grant(scope)
         facts.key_id, facts.rights, facts.meter = grant.key_id, grant.rights, grant.meter
         with grant.meter.at_work():
             await self.app(scope, receive, _told(send, grant.meter))
+
+    def _grant(self, scope: Scope) -> Grant:
+        found: Grant = scope.get(GRANT) or self.keys.grant(_secret(Headers(scope=scope)))
+        return found
 
 
 def _is_open(path: str) -> bool:

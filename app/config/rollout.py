@@ -80,8 +80,8 @@ class Gate(Judgement):
     relative: bool = False
     """Whether the bound is a multiple of the stable variant's number. Decides nothing at a share of 100."""
     min_requests: Count = 20
-    """Requests that the canary must have had within the window before the gate decides; where it is relative, the
-    stable variant too."""
+    """What the gate's number is taken of (requests, answered ones, judged answers) that the canary must have had within
+    the window before the gate decides; where it is relative, the stable variant too."""
     failures: Count = 1
     """How often in a row it has to be broken before the rollout goes back."""
 
@@ -123,13 +123,14 @@ class Plan(Config):
     pause_while: list[Judgement] = Field(default_factory=list, max_length=30)
     """While one of these is broken, no step begins; nothing is rolled back for it, however long it takes."""
     window_seconds: Annotated[int, Field(ge=5, le=86_400)] = 300
-    """The time that gates look back over; never to before the rollout began."""
+    """The time that gates look back over; never to before the step began."""
     poll_seconds: Annotated[int, Field(ge=1, le=300)] = 15
     """Time between two looks."""
     hold_seconds: Seconds = 900
     """How long a step may be held because Prometheus does not answer or the canary has too few requests; then back."""
     start_seconds: Seconds = 1800
-    """How long applications may take to run with the replicas that a step wants; then back."""
+    """How long applications may take to run with the replicas that a step wants; then back. Also what a step may lose
+    beyond its own length where they stop running again and again."""
     blue_green: BlueGreen | None = None
     """Two model applications, for `blue-green`."""
 

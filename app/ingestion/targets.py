@@ -23,13 +23,18 @@ _BUSY = (429, 503)
 _UNKNOWN_PATH = (404, 405, 501)
 
 
-def wait_until_ready(url: str, seconds: float, pause_seconds: float = 5.0) -> None:
-    """Wait until every stage of the gateway at ``url`` serves; 0 seconds: do not wait. Raises StageUnavailable."""
+def wait_until_ready(url: str, seconds: float, key: str | None = None, pause_seconds: float = 5.0) -> None:
+    """Wait until every stage of the gateway at ``url`` serves; 0 seconds: do not wait. Raises StageUnavailable.
+
+    Where the gateway asks for keys, it tells only with a ``key`` what is missing.
+    """
+    # A key that no header can hold is told of by the request that needs it.
+    headers = {"Authorization": f"Bearer {key}"} if key and key.isascii() and key.isprintable() else {}
     end = time.monotonic() + seconds
     told = "it does not answer"
     while seconds:
         try:
-            answer = httpx.get(f"{url.rstrip('/')}/readyz", timeout=30)
+            answer = httpx.get(f"{url.rstrip('/')}/readyz", headers=headers, timeout=30)
             if answer.status_code == httpx.codes.OK:
                 return
             told = f"it answers {answer.status_code}: {answer.text[:200]}"

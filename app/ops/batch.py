@@ -135,7 +135,7 @@ def _progress_folder(options: argparse.Namespace, target: Place, today: str) -> 
 
 def _answer(options: argparse.Namespace, run: BatchRun, rows: Rows) -> None:
     if options.engine == "shared":
-        wait_until_ready(options.url, options.wait_seconds or 0)
+        wait_until_ready(options.url, options.wait_seconds or 0, api_key())
         asyncio.run(_ask_gateway(options, options.url, run, rows))
         return
     with own_baton(options.config, options.data, options.wait_seconds or _START_SECONDS) as url:

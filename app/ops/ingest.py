@@ -152,8 +152,9 @@ def _run(options: argparse.Namespace, stop: threading.Event) -> int:
 
 def _target(options: argparse.Namespace) -> Target:
     if options.url:
-        wait_until_ready(options.url, options.wait_seconds)
-        return GatewayTarget(options.url, _api_key(options.secret_env))
+        key = _api_key(options.secret_env)
+        wait_until_ready(options.url, options.wait_seconds, key)
+        return GatewayTarget(options.url, key)
     from app.embedders.factory import build_embedder
     from app.stores.build import build_store
 

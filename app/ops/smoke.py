@@ -30,7 +30,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = _parse(arguments)
     end = time.monotonic() + options.timeout_seconds
     try:
-        wait_until_ready(options.url, options.timeout_seconds)
+        wait_until_ready(options.url, options.timeout_seconds, api_key())
         answer = _answer(options, end)
         print(f"answered: {printable(answer.text)!r}")
         for citation in answer.baton.get("citations") or ():

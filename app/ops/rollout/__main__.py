@@ -137,8 +137,9 @@ def _sizes(target: AnyTarget, plan: Plan, in_place: bool) -> tuple[int, int]:
     if state is not None and not state.over:
         return state.sizes
     service = target.ray_service()
-    found = gpus.need(serve_config(service), plan)
-    free = gpus.free_gpus(target, service) if found.wanted and not in_place else 0.0
+    states = target.replicas()
+    found = gpus.need(serve_config(service), plan, states)
+    free = gpus.free_gpus(target, service, states) if found.wanted and not in_place else 0.0
     gpus.check(found, free, plan, in_place=in_place)
     return found.sizes
 

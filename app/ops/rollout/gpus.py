@@ -9,11 +9,15 @@ from typing import Any
 from app.config.rollout import Plan
 from app.errors import ConfigError
 from app.ops.doctor.nodes import quantity
-from app.ops.rollout.rayservice import KubernetesTarget, Object, serve_config
+from app.ops.rollout.rayservice import KubernetesTarget, Object, States, serve_config
 from app.ops.rollout.state import Options
 from app.ops.rollout.target import application, settings_of
 
 _ENDED = frozenset({"Succeeded", "Failed"})
+#: States of a replica that serves nobody (any more, or yet), and of one that holds no GPU.
+_NOT_SERVING = frozenset({"STARTING", "STOPPING", "STOPPED"})
+_GONE = frozenset({"STOPPED"})
+_GENERATOR = "generator"
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,8 +35,11 @@ class Need:
         return max(0, self.sizes[1] - self.new_running) * self.new_gpus
 
 
-def need(config: Mapping[str, Any], plan: Plan) -> Need:
-    """Return what the plan takes. Raises ConfigError where an application cannot be scaled to nothing."""
+def need(config: Mapping[str, Any], plan: Plan, states: States) -> Need:
+    """Return what the plan takes: of the old application, the replicas that it runs with now.
+
+    Raises ConfigError where an application cannot be scaled to nothing.
+    """
     names = plan.blue_green
     assert names is not None
     options = settings_of(config, plan).replicas
@@ -42,18 +49,22 @@ def need(config: Mapping[str, Any], plan: Plan) -> Need:
                 f"{name} has a fixed num_replicas, and Serve takes no 0 there: give the model's options an "
                 "autoscaling_config (min_replicas and max_replicas may be equal), and apply that first."
             )
-    old = replicas(options[names.old])
+    old = replicas(options[names.old], _count(states, names.old, _GENERATOR, _NOT_SERVING), least=1)
     return Need(
         (old, names.replicas or old),
         gpus_of(application(config, names.old).get("args") or {}),
         gpus_of(application(config, names.new).get("args") or {}),
-        replicas(options[names.new], least=0),
+        replicas(options[names.new], _count(states, names.new, _GENERATOR, _NOT_SERVING)),
     )
 
 
-def replicas(options: Options, least: int = 1) -> int:
-    """Return how many replicas an application is meant to start with."""
-    return max(least, options.get("min_replicas", 1), options.get("initial_replicas", 0))
+def replicas(options: Options, now: int, least: int = 0) -> int:
+    """Return how many replicas an application has: those of ``now``, or those that it is yet to start with."""
+    return max(least, options.get("min_replicas", 1), now or options.get("initial_replicas", 0))
+
+
+def _count(states: States, application: str, deployment: str, but: frozenset[str]) -> int:
+    return sum(state not in but for state in states.get(application, {}).get(deployment, ()))
 
 
 def gpus_of(engine: Mapping[str, Any]) -> float:
@@ -99,11 +110,11 @@ def _check_in_place(found: Need, old: str) -> None:
         )
 
 
-def free_gpus(target: KubernetesTarget, service: Object) -> float:
+def free_gpus(target: KubernetesTarget, service: Object, states: States) -> float:
     """Return the GPUs of the cluster that nobody uses. Raises ConfigError, StageUnavailable.
 
-    Those of schedulable nodes that no pod asked for, and those of the release's own pods that no replica is meant to
-    take. Any extended resource that ends with ``/gpu`` counts.
+    Those of schedulable nodes that no pod asked for, and those of the release's own pods that no replica has or is
+    meant to take. Any extended resource that ends with ``/gpu`` counts.
     """
     nodes = [node for node in target.items("/api/v1/nodes") if not (node.get("spec") or {}).get("unschedulable")]
     pods = target.items("/api/v1/pods")
@@ -112,18 +123,20 @@ def free_gpus(target: KubernetesTarget, service: Object) -> float:
     taken = sum(_pod(pod) for pod in pods if (pod.get("spec") or {}).get("nodeName") in names)
     cluster = ((service.get("status") or {}).get("activeServiceStatus") or {}).get("rayClusterName")
     own = sum(_pod(pod) for pod in pods if _label(pod, "ray.io/cluster") == cluster and cluster)
-    return max(0.0, there - taken) + max(0.0, own - _meant(serve_config(service)))
+    return max(0.0, there - taken) + max(0.0, own - _taken(serve_config(service), states))
 
 
-def _meant(config: Mapping[str, Any]) -> float:
-    """Return the GPUs that replicas of all applications take as configured."""
+def _taken(config: Mapping[str, Any], states: States) -> float:
+    """Return the GPUs that replicas of all applications have, or are to have as configured."""
     total = 0.0
     for found in config.get("applications") or []:
         for deployment in found.get("deployments") or []:
+            name = str(deployment.get("name"))
+            now = _count(states, str(found.get("name")), name, _GONE)
             scaling = deployment.get("autoscaling_config") or {}
-            count = replicas(scaling, least=0) if scaling else int(deployment.get("num_replicas") or 1)
+            count = replicas(scaling, now) if scaling else max(now, int(deployment.get("num_replicas") or 1))
             own = float((deployment.get("ray_actor_options") or {}).get("num_gpus") or 0)
-            engine = gpus_of(found.get("args") or {}) if deployment.get("name") == "generator" else 0.0
+            engine = gpus_of(found.get("args") or {}) if name == _GENERATOR else 0.0
             total += count * (own + engine)
     return total
 

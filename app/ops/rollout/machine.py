@@ -112,10 +112,11 @@ def advance(plan: Plan, state: State, seen: Seen, now: float) -> State:
                 counted, f"{verdict.name} is broken at a share of {stage.share:g} %: {verdict.text}", now
             )
     if seen.starting:
-        return _starting(plan, counted, seen.starting, now)
+        return _starting(plan, counted, stage, seen.starting, now)
     if not counted.settled:
         # The step's time begins where its replicas serve.
-        counted = counted.model_copy(update={"settled": True, "since": now})
+        lost = counted.lost + (now - counted.since if counted.stops else 0)
+        counted = counted.model_copy(update={"settled": True, "since": now, "lost": lost})
     return _judged(plan, counted, stage, seen, now)
 
 
@@ -131,10 +132,23 @@ def _judged(plan: Plan, state: State, stage: Stage, seen: Seen, now: float) -> S
 
 
 def rolled_back(state: State, why: str, now: float, reason: Reason = "CanaryRolledBack") -> State:
-    """Return the state that gives all traffic back to the stable variant, and replicas as they were."""
+    """Return the state that gives all traffic back to the stable variant, and both applications what they had."""
     weights = {state.stable: state.pool, state.canary: 0.0}
-    settings = Settings(weights=weights, replicas=state.first.replicas)
+    replicas = dict(state.first.replicas)
+    if state.sizes[0]:
+        old = next(iter(replicas))
+        replicas[old] = _with(replicas[old], state.sizes[0])
+    settings = Settings(weights=weights, replicas=replicas)
     return _changed(state, settings, now, phase="rolledBack").told(reason, why, now)
+
+
+def _with(options: Options, replicas: int) -> Options:
+    """Return the options such that Serve goes on with so many replicas, which it then scales within their bounds."""
+    if "num_replicas" in options:
+        return options
+    # With every change of the options Serve begins at initial_replicas, whatever runs.
+    most = options.get("max_replicas", replicas)
+    return {**options, "initial_replicas": max(options.get("min_replicas", 1), min(replicas, most))}
 
 
 def pinned(replicas: int, like: Mapping[str, Any]) -> Options:
@@ -163,13 +177,22 @@ def _counted(state: State, seen: Seen) -> State:
     return state if found == state.failures else state.model_copy(update={"failures": found})
 
 
-def _starting(plan: Plan, state: State, what: str, now: float) -> State:
+def _starting(plan: Plan, state: State, stage: Stage, what: str, now: float) -> State:
+    spent = now - state.since
     if state.settled:
-        # What ran before does so no more: the time counts from here.
-        return state.model_copy(update={"settled": False, "since": now})
-    if now - state.since < plan.start_seconds:
+        # What ran before does so no more: the time counts from here, and what it served so far was in vain.
+        lost = state.lost + min(spent, stage.seconds)
+        state = state.model_copy(update={"settled": False, "since": now, "stops": state.stops + 1, "lost": lost})
+        spent = 0
+    elif spent >= plan.start_seconds:
+        return rolled_back(state, f"not running after {plan.start_seconds} s: {what}", now)
+    lost = state.lost + spent
+    if not state.stops or lost < plan.start_seconds + stage.seconds:
         return state
-    return rolled_back(state, f"not running after {plan.start_seconds} s: {what}", now)
+    often = (
+        f"what runs stopped {state.stops} times within a step of {stage.seconds:g} s, which lost {lost:.0f} s by that"
+    )
+    return rolled_back(state, f"{often}: {what}", now)
 
 
 def _held(plan: Plan, state: State, why: str, now: float) -> State:
@@ -216,8 +239,9 @@ def _final(plan: Plan, state: State) -> dict[str, Options]:
     if names is None:
         return {}
     old, new = state.first.replicas[names.old], state.sizes[1]
-    bounds = old if old.keys() == state.first.replicas[names.new].keys() and new == state.sizes[0] else None
-    return {names.old: pinned(0, old), names.new: bounds or pinned(new, state.first.replicas[names.new])}
+    like = state.first.replicas[names.new]
+    same = ("num_replicas" in old) == ("num_replicas" in like) and new == state.sizes[0]
+    return {names.old: pinned(0, old), names.new: _with(old, new) if same else pinned(new, like)}
 
 
 def _settings(plan: Plan, state: State, stage: Stage) -> Settings:
@@ -231,5 +255,6 @@ def _settings(plan: Plan, state: State, stage: Stage) -> Settings:
 
 
 def _changed(state: State, settings: Settings, now: float, **more: Any) -> State:
-    update = {"before": state.now, "now": settings, "since": now, "settled": False, "held_since": None, "failures": {}}
-    return state.model_copy(update={**update, "paused": False, **more})
+    update = {"before": state.now, "now": settings, "since": now, "settled": False, "held_since": None}
+    fresh = {"failures": {}, "paused": False, "stops": 0, "lost": 0.0}
+    return state.model_copy(update={**update, **fresh, **more})

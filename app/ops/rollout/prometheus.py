@@ -34,9 +34,9 @@ class Prometheus:
         """Return a number; ``None`` where the query finds nothing. Raises :class:`Unreachable`."""
         return self._ask(query(judgement, scope, self._selector))
 
-    def requests(self, scope: Scope) -> float:
-        """Return how many requests a variant had. Raises :class:`Unreachable`."""
-        return self._ask(count_query(scope, self._selector)) or 0.0
+    def basis(self, judgement: Judgement, scope: Scope) -> float:
+        """Return how many requests or answers the number is taken of. Raises :class:`Unreachable`."""
+        return self._ask(count_query(judgement, scope, self._selector)) or 0.0
 
     def _ask(self, text: str) -> float | None:
         try:

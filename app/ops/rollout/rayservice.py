@@ -6,7 +6,7 @@ import json
 import socket
 import time
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from typing import Any
@@ -19,10 +19,13 @@ from app.ops.rollout.state import Entry, State
 from app.ops.rollout.target import Held, Snapshot, Stale, ailing, put_settings, settings_of
 
 Object = dict[str, Any]
+#: States of the replicas that there are, by application and deployment.
+States = Mapping[str, Mapping[str, Sequence[str]]]
 
 ANNOTATION = "baton/rollout"
 _TIMEOUT_SECONDS = 15
 _LEASE_SECONDS = 60
+_DASHBOARD_PORT = 8265
 _TIME = "%Y-%m-%dT%H:%M:%S.%fZ"
 _WARNINGS = frozenset({"CanaryHeld", "CanaryRolledBack", "CanaryAborted"})
 
@@ -67,6 +70,25 @@ class KubernetesTarget:
         service = _checked(status, found, f"the RayService {self._name}")
         self._uid = service["metadata"].get("uid", "")
         return service
+
+    def replicas(self) -> States:
+        """Return the replicas that there are now, as Serve tells them. Raises ConfigError, StageUnavailable.
+
+        KubeRay's status does not count them, so this asks the head's dashboard, through the Kubernetes API.
+        """
+        head = f"/api/v1/namespaces/{self._namespace}/services/{self._name}-head-svc:{_DASHBOARD_PORT}"
+        what = f"{head.rpartition('/')[2]} through the API (get of services/proxy), which tells the replicas that run"
+        status, body = self.ask("GET", f"{head}/proxy/api/serve/applications/")
+        found = _checked(status, body, what).get("applications")
+        if not isinstance(found, dict):
+            raise StageUnavailable(f"No Serve answered when asked for {what}.")
+        return {
+            name: {
+                part: [str(replica.get("state")) for replica in deployment.get("replicas") or []]
+                for part, deployment in (application.get("deployments") or {}).items()
+            }
+            for name, application in found.items()
+        }
 
     def write(self, snapshot: Snapshot, state: State) -> None:
         """Write record and settings in one request. Raises :class:`Stale`, StageUnavailable."""

@@ -9,7 +9,7 @@ import yaml
 
 from app.config.rollout import Gate, Judgement, Plan
 from app.ops.rollout.machine import Stage
-from app.ops.rollout.signals import Scope, Signals, Unreachable, count_query, query
+from app.ops.rollout.signals import Scope, Signals, Unreachable, count_query, noun, query, too_few, verdict
 from app.ops.rollout.state import Settings, State
 
 _PHASES = {"running": "under way", "promoted": "promoted", "rolledBack": "rolled back"}
@@ -42,8 +42,6 @@ def dry_run(
     yield f"  then {plan.stable} 0, {plan.canary} {pool:g}"
     canary_scope = Scope(plan.profile, plan.canary, plan.window_seconds)
     yield f"gates, with their values now ({window_text}):"
-    yield f"  requests of {plan.canary}: {_count(signals, canary_scope)}"
-    yield f"    {count_query(canary_scope, selector)}"
     for gate in plan.gates:
         yield from _gate(plan, gate, signals, canary_scope, selector)
     if plan.pause_while:
@@ -51,6 +49,7 @@ def dry_run(
     for judgement in plan.pause_while:
         yield f"  {judgement.title}: {_bound(judgement)}; now {_value(signals, judgement, canary_scope)}"
         yield f"    {query(judgement, canary_scope, selector)}"
+    yield from _warnings(plan, signals, canary_scope)
 
 
 def values(plan: Plan, state: State) -> str:
@@ -67,12 +66,46 @@ def values(plan: Plan, state: State) -> str:
 
 
 def _gate(plan: Plan, gate: Gate, signals: Signals, canary: Scope, selector: str) -> Iterator[str]:
-    yield f"  {gate.title}: {_bound(gate)}, from {gate.min_requests} requests on; now {_value(signals, gate, canary)}"
+    yield f"  {gate.title}: {_bound(gate)}, from {gate.min_requests} {noun(gate)} on; now {_now(signals, gate, canary)}"
     yield f"    {query(gate, canary, selector)}"
+    yield f"    {count_query(gate, canary, selector)}"
     if gate.relative:
         stable = Scope(plan.profile, plan.stable, canary.window_seconds)
         yield f"    compared with {_value(signals, gate, stable)} of {plan.stable}"
         yield f"    {query(gate, stable, selector)}"
+
+
+def _warnings(plan: Plan, signals: Signals, canary: Scope) -> Iterator[str]:
+    """Yield a sentence for each gate and condition that could not be told if the rollout began now."""
+    stable = Scope(plan.profile, plan.stable, canary.window_seconds)
+    for gate in plan.gates:
+        why = _unjudged(gate, signals, stable, canary)
+        if why:
+            yield (
+                f"warning: {gate.title} cannot be judged now: {why}. While that lasts a step is held, and after "
+                f"{plan.hold_seconds} s all goes back."
+            )
+    for judgement in plan.pause_while:
+        found = verdict(judgement, signals, canary)
+        if found.result in ("undecided", "unreachable"):
+            yield f"warning: {judgement.title} cannot be told now: {found.text}. No step begins while that lasts."
+
+
+def _unjudged(gate: Gate, signals: Signals, stable: Scope, canary: Scope) -> str:
+    """Return why a gate has nothing to judge by; that a canary has no traffic yet is no reason."""
+    try:
+        counts = [signals.basis(gate, scope) for scope in (stable, canary)]
+        numbers = [signals.measure(gate, scope) for scope in (stable, canary)]
+    except Unreachable as error:
+        return str(error)
+    # Of the whole release, both are the same.
+    count = counts[0] if gate.gate == "sloBurn" else sum(counts)
+    if count < gate.min_requests:
+        both = Scope(stable.profile, f"{stable.variant} and {canary.variant} together", stable.window_seconds)
+        return f"there are {too_few(gate, count, both)}"
+    if all(number is None or number != number for number in numbers):
+        return "it gives no number for either variant"
+    return ""
 
 
 def _bound(judgement: Judgement) -> str:
@@ -89,8 +122,8 @@ def _value(signals: Signals, judgement: Judgement, scope: Scope) -> str:
     return "nothing" if value is None or value != value else f"{value:.4g}"
 
 
-def _count(signals: Signals, scope: Scope) -> str:
+def _now(signals: Signals, gate: Gate, scope: Scope) -> str:
     try:
-        return f"{signals.requests(scope):.0f}"
+        return f"{_value(signals, gate, scope)} of {signals.basis(gate, scope):.0f}"
     except Unreachable as error:
         return f"unknown: {error}"

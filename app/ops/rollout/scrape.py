@@ -7,7 +7,7 @@ from collections import deque
 
 import httpx
 
-from app.config.rollout import Judgement
+from app.config.rollout import Gauge, Judgement
 from app.ops.rollout.signals import Scope, Unreachable, counted, measured
 from app.ops.top.window import Reading, Window
 
@@ -28,6 +28,7 @@ class Scrape:
         self._client = httpx.Client(timeout=_TIMEOUT_SECONDS, verify=url.startswith("https:"))
         self._since_start = since_start
         self._readings: deque[Reading] = deque()
+        self._longest = 0
 
     def close(self) -> None:
         """Close connections."""
@@ -35,15 +36,13 @@ class Scrape:
 
     def measure(self, judgement: Judgement, scope: Scope) -> float | None:
         """Return a built-in number; ``None`` where there is none. Raises :class:`Unreachable`."""
-        if judgement.gate is None:
-            raise Unreachable(f"{judgement.title} is a query, and there is no Prometheus to ask: name --prometheus-url")
-        return measured(self._window(scope.window_seconds), judgement.gate, scope)
+        return measured(self._window(scope), _built_in(judgement), scope)
 
-    def requests(self, scope: Scope) -> float:
-        """Return how many requests a variant had. Raises :class:`Unreachable`."""
-        return counted(self._window(scope.window_seconds), scope)
+    def basis(self, judgement: Judgement, scope: Scope) -> float:
+        """Return how many requests or answers the number is taken of. Raises :class:`Unreachable`."""
+        return counted(self._window(scope), _built_in(judgement), scope)
 
-    def _window(self, seconds: float) -> Window:
+    def _window(self, scope: Scope) -> Window:
         now = time.time()
         readings = self._readings
         if not readings or now - readings[-1].at > _FRESH_SECONDS:
@@ -51,9 +50,14 @@ class Scrape:
             if self._since_start and not readings:
                 readings.append(reading.beginning())
             readings.append(reading)
-        while not self._since_start and len(readings) > 2 and readings[1].at <= now - seconds:
+        if self._since_start:
+            return Window(readings[0], readings[-1])
+        self._longest = max(self._longest, scope.window_seconds)
+        while len(readings) > 2 and readings[1].at <= now - self._longest:
             readings.popleft()
-        return Window(readings[0], readings[-1])
+        usable = [reading for reading in readings if reading.at >= scope.since] or [readings[-1]]
+        old = [reading for reading in usable if reading.at <= now - scope.window_seconds]
+        return Window(old[-1] if old else usable[0], readings[-1])
 
     def _read(self, now: float) -> Reading:
         try:
@@ -62,3 +66,9 @@ class Scrape:
         except (httpx.HTTPError, httpx.InvalidURL) as error:
             raise Unreachable(f"{self._url} does not answer ({type(error).__name__})") from None
         return Reading.of([answer.text], now)
+
+
+def _built_in(judgement: Judgement) -> Gauge:
+    if judgement.gate is None:
+        raise Unreachable(f"{judgement.title} is a query, and there is no Prometheus to ask: name --prometheus-url")
+    return judgement.gate

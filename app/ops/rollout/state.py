@@ -33,7 +33,7 @@ class Settings(Config):
     weights: dict[str, float]
     """Weight by variant."""
     replicas: dict[str, Options] = Field(default_factory=dict)
-    """Options by application."""
+    """Options by application, the old one first."""
 
     def equals(self, other: Settings) -> bool:
         """Tell whether these are the same settings; a number may have been through text."""
@@ -94,6 +94,10 @@ class State(Config):
     """Replicas of the old and of the new application, where there are two."""
     settled: bool = False
     """Whether all applications run with the replicas that this stage wants."""
+    stops: int = 0
+    """How often an application stopped running within this stage."""
+    lost: float = 0.0
+    """Seconds that this stage lost by that."""
     held_since: float | None = None
     """Since when the stage cannot be judged."""
     paused: bool = False

@@ -124,7 +124,8 @@ def _shown(name: str, found: Estimate | None) -> str:
     if found is None:
         return "–"
     factor, digits = (100, 1) if name in _SHARES else (1, 0)
-    value, low, high = (f"{number * factor:.{digits}f}" for number in (found.value, found.low, found.high))
+    shown = (f"{number * factor:.{digits}f}".replace("inf", "∞") for number in (found.value, found.low, found.high))
+    value, low, high = shown
     return f"{value} ({low} to {high})"
 
 

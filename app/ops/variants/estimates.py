@@ -1,7 +1,8 @@
 """Shares and quantiles with the interval in which they truly lie, and differences of two of them.
 
-Shares have Wilson's interval. A quantile's interval is that of its rank (binomial), read off the histogram: it is no
-finer than the buckets. A difference takes both intervals by the square-and-add rule, which for shares is Newcombe's.
+Shares have Wilson's interval. A quantile's interval is that of its rank (binomial), widened to the edges of the buckets
+that its ends fall in: where in its bucket a value lies, a histogram does not know. A difference of shares takes both
+intervals by the square-and-add rule, which is Newcombe's; one of quantiles takes them in full: a bucket is no chance.
 """
 
 from __future__ import annotations
@@ -18,11 +19,12 @@ Buckets = Sequence[tuple[float, float]]
 
 @dataclass(frozen=True, slots=True)
 class Estimate:
-    """A value and the interval around it."""
+    """A value and the interval around it. ``coarse``: its ends are edges of buckets, so it lies above ``low``."""
 
     value: float
     low: float
     high: float
+    coarse: bool = False
 
 
 def share(part: float, whole: float, confidence: float) -> Estimate | None:
@@ -42,20 +44,29 @@ def quantile(wanted: float, buckets: Buckets, confidence: float) -> Estimate | N
         return None
     outside = (1 - confidence) / 2
     first, last = stats.binom.ppf((outside, 1 - outside), count, wanted)
-    value, low, high = (_at(buckets, min(float(rank), count)) for rank in (wanted * count, first, last + 1))
-    return Estimate(value, low, high)
+    low, _ = _bucket(buckets, float(first))
+    _, high = _bucket(buckets, min(float(last) + 1, count))
+    return Estimate(_at(buckets, wanted * count), low, high, coarse=True)
 
 
 def _at(buckets: Buckets, rank: float) -> float:
     """Return the value at a rank, interpolated in its bucket; the last bound but infinity is the largest."""
+    low, high = _bucket(buckets, rank)
+    if math.isinf(high):
+        return low
+    below = max((count for bound, count in buckets if bound <= low), default=0.0)
+    upto = max(count for bound, count in buckets if bound <= high)
+    return low + (high - low) * (rank - below) / (upto - below)
+
+
+def _bucket(buckets: Buckets, rank: float) -> tuple[float, float]:
+    """Return the edges of the bucket in which a rank lies."""
     low, below = 0.0, 0.0
     for high, count in buckets:
         if count >= rank and count > below:
-            if math.isinf(high):
-                return low
-            return low + (high - low) * (rank - below) / (count - below)
+            return low, high
         low, below = high, count
-    return low
+    return low, math.inf
 
 
 def difference(one: Estimate | None, other: Estimate | None) -> Estimate | None:
@@ -63,6 +74,8 @@ def difference(one: Estimate | None, other: Estimate | None) -> Estimate | None:
     if one is None or other is None:
         return None
     found = one.value - other.value
+    if one.coarse or other.coarse:
+        return Estimate(found, one.low - other.high, one.high - other.low, coarse=True)
     return Estimate(
         found,
         found - math.hypot(one.value - one.low, other.high - other.value),
@@ -72,4 +85,6 @@ def difference(one: Estimate | None, other: Estimate | None) -> Estimate | None:
 
 def is_real(found: Estimate) -> bool:
     """Tell whether a difference is more than chance: its interval leaves 0 out."""
+    if found.coarse:  # what one bucket ends with, the next one does not hold
+        return found.low >= 0 or found.high <= 0
     return found.low > 0 or found.high < 0

@@ -77,6 +77,38 @@ async def test_every_route_but_health_and_the_page_asks_for_a_key(closed: Site) 
     assert closed.pipeline.jobs == []
 
 
+DEAF = {"guardrail": "ready", "smol": "ready", "tooled": "the application model-tooled is not deployed"}
+
+
+@pytest.mark.parametrize(
+    "header", [{}, {"Authorization": "Bearer bt-secret-of-al"}, {"Authorization": "Basic Ynk6bWU="}]
+)
+@pytest.mark.parametrize("readiness", [dict.fromkeys(DEAF, "ready"), DEAF])
+async def test_probes_are_answered_without_a_key_and_told_no_names(
+    closed: Site, header: dict[str, str], readiness: dict[str, str]
+) -> None:
+    closed.pipeline.rescript(readiness=readiness)
+    reply = await closed.client.get("/readyz", headers=header)
+    head = await closed.client.head("/readyz", headers=header)
+    ready = readiness is not DEAF
+    assert (reply.status_code, head.status_code) == ((200, 200) if ready else (503, 503))
+    assert reply.json()["status"] == ("ready" if ready else "not ready")
+    assert ready or (refusal(reply) == (503, "stage_unavailable") and reply.headers["retry-after"] == "2")
+    assert not any(name in reply.text for name in (*DEAF, "model-")), reply.text
+
+
+async def test_a_key_is_told_the_names_of_what_it_may_use(closed: Site) -> None:
+    closed.pipeline.rescript(readiness=DEAF)
+    whole = (await closed.client.get("/readyz", headers=bearer("all"))).json()
+    assert whole["missing"] == {"tooled": DEAF["tooled"]}
+    part = await closed.client.get("/readyz", headers=bearer("model"))
+    assert (part.status_code, part.json()["missing"]) == (503, {})
+    assert "tooled" not in part.text
+    closed.pipeline.rescript(readiness=dict.fromkeys(DEAF, "ready"))
+    ready = await closed.client.get("/readyz", headers=bearer("model"))
+    assert ready.json() == {"status": "ready", "stages": {"guardrail": "ready", "smol": "ready"}}
+
+
 @pytest.mark.parametrize(
     "path", ["/openapi.json", "/docs", "/nothing", "/healthz/", "/static", "/healthz%2f..%2fv1/models"]
 )

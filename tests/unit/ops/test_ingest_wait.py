@@ -1,6 +1,10 @@
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+
 import pytest
 
+from app.ingestion.targets import wait_until_ready
 from app.ops import ingest
+from tests.unit.ops.serving import Answers, serving
 
 
 def test_waiting_is_for_a_gateway(tmp_path, capsys):
@@ -18,6 +22,20 @@ def test_a_gateway_that_never_comes_is_told(tmp_path, capsys, monkeypatch):
     arguments = ["--url", "http://127.0.0.1:9", "--collection", "docs", "--wait-seconds", "1"]
     assert ingest.main([*arguments, str(tmp_path / "a.md")]) == 3
     assert "was not ready within 1 s: it does not answer (ConnectError)" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(("key", "told"), [("bt-1", "Bearer bt-1"), ("bt-ü", None), (None, None)])
+def test_whoever_waits_brings_the_key_that_is_told_what_is_missing(key, told):
+    seen = []
+
+    class Handler(Answers, BaseHTTPRequestHandler):
+        def do_GET(self):
+            seen.append((self.path, self.headers.get("Authorization")))
+            self.reply(b"{}")
+
+    with serving(ThreadingHTTPServer(("127.0.0.1", 0), Handler)) as server:
+        wait_until_ready(f"http://127.0.0.1:{server.server_port}/", 5, key)
+    assert seen == [("/readyz", told)]
 
 
 @pytest.mark.parametrize(

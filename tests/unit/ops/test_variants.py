@@ -171,12 +171,47 @@ def test_wilsons_interval_and_newcombes_difference_are_those_of_the_books():
     assert not is_real(Estimate(0.1, -0.1, 0.3))
 
 
+INF = float("inf")
+
+
 def test_a_quantile_lies_in_its_interval_which_more_values_narrow():
-    few = quantile(0.5, [(100, 5), (200, 10), (float("inf"), 10)], 0.95)
-    many = quantile(0.5, [(100, 500), (200, 1000), (float("inf"), 1000)], 0.95)
+    few = quantile(0.5, [(50, 1), (100, 5), (150, 9), (200, 10), (INF, 10)], 0.95)
+    many = quantile(0.5, [(50, 100), (100, 500), (150, 900), (200, 1000), (INF, 1000)], 0.95)
     assert few.value == many.value == 100
-    assert few.low < many.low < 100 < many.high < few.high
-    assert quantile(0.95, [(100, 1), (float("inf"), 4)], 0.95).value == 100, "beyond the last bound nothing is known"
+    assert (few.low, few.high) == (50, 150)
+    assert (many.low, many.high) == (50, 150)
+    fewer = quantile(0.5, [(50, 1), (100, 2), (150, 3), (200, 4), (INF, 4)], 0.95)
+    assert (fewer.low, fewer.high) == (0, 200)
     assert quantile(0.5, [], 0.95) is None
     assert share(0, 0, 0.95) is None
     assert difference(None, many) is None
+
+
+@pytest.mark.parametrize("count", [1, 10, 1_000, 1_000_000])
+@pytest.mark.parametrize("wanted", [0.05, 0.5, 0.95])
+def test_no_interval_is_finer_than_the_bucket_of_its_quantile(count, wanted):
+    edges = (100, 200, 400, 800)
+    buckets = [(edge, count * (place + 1)) for place, edge in enumerate(edges)] + [(INF, count * len(edges))]
+    found = quantile(wanted, buckets, 0.95)
+    low, high = next((low, high) for low, high in zip((0, *edges), edges, strict=False) if found.value <= high)
+    assert found.low <= low
+    assert found.high >= high
+
+
+def test_beyond_the_last_bound_nothing_is_known():
+    found = quantile(0.95, [(100, 1), (INF, 400)], 0.95)
+    assert (found.value, found.low, found.high) == (100, 100, INF)
+    both = difference(found, quantile(0.5, [(100, 400), (INF, 400)], 0.95))
+    assert (both.low, both.high) == (0, INF)
+    assert is_real(both)
+
+
+def test_a_difference_within_a_bucket_is_none_however_many_values_there_are():
+    low = quantile(0.5, [(100, 0), (200, 1_000_000), (INF, 1_010_000)], 0.95)
+    high = quantile(0.5, [(100, 490_000), (200, 1_000_000), (INF, 1_000_000)], 0.95)
+    found = difference(low, high)
+    assert found.value > 40
+    assert (found.low, found.high) == (-100, 100)
+    assert not is_real(found)
+    next_one = quantile(0.5, [(100, 1_000_000), (INF, 1_000_000)], 0.95)
+    assert is_real(difference(low, next_one))

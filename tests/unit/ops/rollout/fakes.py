@@ -51,6 +51,7 @@ class World:
         self.holder = None
         self.version = 0
         self.count = 1000
+        self.counts = {}
         self.values = {"errors": 0.0, "latencyP95": 100.0}
         self.asked = []
         self.down = False
@@ -90,10 +91,10 @@ class World:
             raise Unreachable("Prometheus does not answer")
         return self.values.get((judgement.title, scope.variant), self.values.get(judgement.title))
 
-    def requests(self, scope):
+    def basis(self, judgement, scope):
         if self.down:
             raise Unreachable("Prometheus does not answer")
-        return self.count
+        return self.counts.get(judgement.title, self.count)
 
     # --- target
 
@@ -136,3 +137,8 @@ class World:
     def reasons(self):
         """Reasons of the history."""
         return [entry.reason for entry in self.state.log]
+
+
+def green_world(old=2, **options):
+    """Return a world with two model applications, of which the second sleeps."""
+    return World(replicas={"model-a": scaling(old, 4), "model-b": scaling(0)}, **options)

@@ -7,6 +7,7 @@ from urllib.parse import parse_qs, urlsplit
 from tests.unit.ops.serving import Answers
 
 SERVICE = "/apis/ray.io/v1/namespaces/ns/rayservices/baton"
+SERVE = "/api/v1/namespaces/ns/services/baton-head-svc:8265/proxy/api/serve/applications/"
 
 
 def serve_config(weights=(1.0, 0.0), scaling=None, gpus=0):
@@ -72,12 +73,19 @@ class KubeApi:
                 "status": {"activeServiceStatus": {"rayClusterName": "c-1", "applicationStatuses": statuses}},
             },
         )
+        self.replicas(a=["RUNNING"], b=[])
 
     def put(self, path, found):
         self.version += 1
         found["metadata"]["resourceVersion"] = str(self.version)
         self.objects[path] = found
         return found
+
+    def replicas(self, **states):
+        """Let Serve tell these states of the models' replicas."""
+        told = {name: [{"state": state} for state in found] for name, found in states.items()}
+        applications = {f"model-{name}": {"deployments": {"generator": {"replicas": told[name]}}} for name in told}
+        self.objects[SERVE] = {"applications": applications}
 
     @property
     def service(self):

@@ -7,7 +7,7 @@ import yaml
 
 from app.ops.rollout.__main__ import main
 from tests.unit.ops.rollout.fakes import plan
-from tests.unit.ops.rollout.sites import Dashboard, PrometheusSite, serve_config
+from tests.unit.ops.rollout.sites import SERVE, Dashboard, PrometheusSite, serve_config
 from tests.unit.ops.serving import serving
 
 RELEASE = ["--namespace", "ns", "--name", "baton"]
@@ -87,6 +87,30 @@ def test_a_dry_run_shows_queries_and_values_and_changes_nothing(kube, numbers, w
     assert "unknown: http://127.0.0.1:1 does not answer" in capsys.readouterr().out
 
 
+def test_a_dry_run_warns_of_gates_that_nobody_can_judge(kube, numbers, write, capsys):
+    gates = [{"gate": "errors", "bound": 0.02}, {"gate": "grounded", "bound": 0.9}]
+    pauses = [{"name": "freeze", "query": "freeze_total", "bound": 0}]
+    path = write(gates=gates, pauseWhile=pauses)
+    assert run("run", path, numbers, "--dry-run") == 0
+    assert "warning" not in capsys.readouterr().out
+    numbers |= {"grounding_count": 3, "increase": 500, "freeze_total": []}
+    numbers["site"].answer = lambda query: next(
+        numbers[part]
+        for part in ("grounding_count", "freeze_total", "increase", "failed", "else")
+        if part in query + "else"
+    )
+    assert run("run", path, numbers, "--dry-run") == 0
+    said = capsys.readouterr().out
+    assert "warning: grounded cannot be judged now: there are 6 of at least 20 judged answers of old and new" in said
+    assert "warning: freeze cannot be told now: no number for new. No step begins while that lasts." in said
+    assert "warning: errors" not in said
+    numbers["url"] = "http://127.0.0.1:1"
+    assert run("run", path, numbers, "--dry-run") == 0
+    said = capsys.readouterr().out
+    assert said.count("cannot be judged now: http://127.0.0.1:1 does not answer") == 2
+    assert "after 120 s all goes back" in said
+
+
 def test_an_abort_from_elsewhere(kube, numbers, write, quick, capsys):
     codes = []
     quick.script = [lambda: None, lambda: codes.append(main(["abort", *RELEASE]))]
@@ -152,11 +176,11 @@ def test_bad_plans_and_places_are_bad_input(kube, tmp_path, numbers, capsys):
 # --- blue and green ---------------------------------------------------------------------------------------------------
 
 
-def with_gpus(kube, allocatable, taken, *, gpus=2, old=1):
+def with_gpus(kube, allocatable, taken, *, gpus=2, old=1, most=2):
     """Give the cluster a node with GPUs, of which the release's own pod has some."""
     config = serve_config(gpus=gpus)
     scaling = config["applications"][0]["deployments"][0]["autoscaling_config"]
-    scaling |= {"min_replicas": old, "initial_replicas": old, "max_replicas": max(2, old)}
+    scaling |= {"min_replicas": old, "initial_replicas": old, "max_replicas": most}
     kube.change(config)
     node = {"metadata": {"name": "n"}, "status": {"allocatable": {"nvidia.com/gpu": str(allocatable)}}}
     pod = {
@@ -164,6 +188,7 @@ def with_gpus(kube, allocatable, taken, *, gpus=2, old=1):
         "spec": {"nodeName": "n", "containers": [{"resources": {"requests": {"nvidia.com/gpu": str(taken)}}}]},
         "status": {"phase": "Running"},
     }
+    kube.replicas(a=["RUNNING"] * old, b=[])
     kube.objects["/api/v1/nodes"] = {"metadata": {}, "items": [node]}
     kube.objects["/api/v1/pods"] = {"metadata": {}, "items": [pod]}
 
@@ -201,6 +226,67 @@ def test_in_place_needs_no_spare_gpus(kube, numbers, write, quick):
     with_gpus(kube, allocatable=4, taken=4, old=2)
     assert run("blue-green", write(blueGreen=BLUE_GREEN), numbers, "--in-place") == 0
     assert scalings(kube) == [0, 2]
+
+
+def old_replicas(kube, monkeypatch):
+    """Record the replicas that the old application is told to have, in the order in which it is."""
+    found = []
+    change = kube.answer
+
+    def answer(method, path, body, kind):
+        answered = change(method, path, body, kind)
+        if method == "PATCH":
+            found.append(scalings(kube))
+        return answered
+
+    monkeypatch.setattr(kube, "answer", answer)
+    return found
+
+
+def test_the_old_application_keeps_the_replicas_that_it_runs_with(kube, numbers, write, quick, monkeypatch):
+    with_gpus(kube, allocatable=14, taken=8, most=5)
+    kube.replicas(a=["RUNNING", "RUNNING", "STARTING", "RUNNING", "STOPPING"], b=[])
+    numbers["failed"] = 0.4
+    told = old_replicas(kube, monkeypatch)
+    assert run("blue-green", write(blueGreen=BLUE_GREEN), numbers) == 1
+    assert told[:-1] == [[3, 3]] * (len(told) - 1)
+    back = kube.config["applications"][0]["deployments"][0]["autoscaling_config"]
+    assert back == {"min_replicas": 1, "max_replicas": 5, "initial_replicas": 3}, "it goes on with what it has"
+    numbers["failed"] = 0
+    assert run("blue-green", write(blueGreen=BLUE_GREEN), numbers, "--again") == 0
+    new = kube.config["applications"][1]["deployments"][0]["autoscaling_config"]
+    assert new == {"min_replicas": 1, "max_replicas": 5, "initial_replicas": 3}
+
+
+def test_gpus_of_replicas_that_the_load_brought_are_not_free(kube, numbers, write, capsys):
+    with_gpus(kube, allocatable=6, taken=6, most=3)
+    kube.replicas(a=["RUNNING"] * 3, b=[])
+    assert run("blue-green", write(blueGreen=BLUE_GREEN), numbers) == 2
+    assert "model-b needs 6 GPUs (3 replicas of 2), and 0 are free" in capsys.readouterr().err
+    assert run("blue-green", write(blueGreen=BLUE_GREEN | {"replicas": 1}), numbers) == 2
+    assert "model-b needs 2 GPUs (1 replicas of 2), and 0 are free" in capsys.readouterr().err
+
+
+def test_in_place_exchanges_the_replicas_that_run(kube, numbers, write, quick, monkeypatch):
+    with_gpus(kube, allocatable=6, taken=6, most=3)
+    kube.replicas(a=["RUNNING"] * 3, b=[])
+    told = old_replicas(kube, monkeypatch)
+    assert run("blue-green", write(blueGreen=BLUE_GREEN), numbers, "--in-place") == 0
+    assert told[0] == [3, 0]
+    assert [2, 1] in told
+    assert told[-1] == [0, 1]
+    assert kube.config["applications"][1]["deployments"][0]["autoscaling_config"]["initial_replicas"] == 3
+
+
+def test_where_serve_does_not_tell_its_replicas_nothing_is_begun(kube, numbers, write, capsys):
+    with_gpus(kube, allocatable=4, taken=2)
+    kube.objects[SERVE] = {"status": "Failure"}
+    assert run("blue-green", write(blueGreen=BLUE_GREEN), numbers) == 3
+    assert "No Serve answered" in capsys.readouterr().err
+    kube.refuse["GET", SERVE] = 403
+    assert run("blue-green", write(blueGreen=BLUE_GREEN), numbers) == 2
+    assert "may not touch baton-head-svc:8265 through the API (get of services/proxy)" in capsys.readouterr().err
+    assert scalings(kube) == [1, 0]
 
 
 def test_a_fixed_number_of_replicas_cannot_stop(kube, numbers, write, capsys):

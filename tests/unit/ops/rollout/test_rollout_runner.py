@@ -1,4 +1,4 @@
-"""The way of a rollout: on, held, paused, back; and the same end wherever its runner dies."""
+"""The way of a rollout: on, held, paused, back."""
 
 import pytest
 
@@ -6,7 +6,7 @@ from app.errors import ConfigError, StageUnavailable
 from app.ops.rollout.runner import abort
 from app.ops.rollout.state import Settings
 from app.ops.rollout.target import Held
-from tests.unit.ops.rollout.fakes import Crash, World, blue_green, plan, scaling
+from tests.unit.ops.rollout.fakes import Crash, World, plan
 
 
 def why(world):
@@ -23,12 +23,86 @@ def test_a_good_canary_is_promoted_step_by_step():
     assert world.time - 1000 >= 120
 
 
-def test_gates_look_back_no_further_than_to_the_beginning():
-    world = World()
-    world.run(plan(windowSeconds=100))
-    windows = [scope.window_seconds for _, scope in world.asked]
-    assert min(windows) < 30
+def test_gates_look_back_no_further_than_to_the_beginning_of_the_step():
+    class Watched(World):
+        def measure(self, judgement, scope):
+            looks.append((self.time - scope.window_seconds, self.settings.weights["new"], scope))
+            return super().measure(judgement, scope)
+
+    looks, world = [], Watched()
+    steps = [{"share": 10, "seconds": 60}, {"share": 50, "seconds": 300}]
+    assert world.run(plan(windowSeconds=100, steps=steps)).phase == "promoted"
+    began = {weight: min(scope.since for _, other, scope in looks if other == weight) for _, weight, _ in looks}
+    assert all(back >= began[weight] for back, weight, _ in looks)
+    windows = [scope.window_seconds for _, _, scope in looks]
+    assert min(windows) <= 10
     assert max(windows) == 100
+
+
+def test_faults_of_an_earlier_step_do_not_count_in_a_later_one():
+    class Past(World):
+        def measure(self, judgement, scope):
+            first = [at for at, settings in zip(self.times, self.history, strict=True) if settings.weights["new"] > 0.2]
+            reaches_back = bool(first) and self.time - scope.window_seconds < first[0]
+            return 0.5 if reaches_back and judgement.title == "errors" else super().measure(judgement, scope)
+
+        @property
+        def times(self):
+            while len(self.noted) < len(self.history):
+                self.noted.append(self.time)
+            return self.noted
+
+        def write(self, snapshot, state):
+            super().write(snapshot, state)
+            assert self.times
+
+    world = Past()
+    world.noted = []
+    assert world.run().phase == "promoted"
+
+
+@pytest.mark.parametrize(
+    ("gate", "rate", "count", "phase"),
+    [
+        ({"gate": "errors", "bound": 0.1}, 1 / 3, 3, "running"),
+        ({"gate": "errors", "bound": 0.1}, 30 / 90, 90, "rolledBack"),
+        ({"gate": "sloBurn", "bound": 20}, 1 / 3 / 0.005, 3, "running"),
+        ({"gate": "sloBurn", "bound": 20}, 30 / 90 / 0.005, 90, "rolledBack"),
+        ({"gate": "grounded", "bound": 0.9}, 2 / 3, 3, "running"),
+        ({"gate": "grounded", "bound": 0.9}, 60 / 90, 90, "rolledBack"),
+    ],
+)
+def test_shares_that_chance_explains_roll_nothing_back(gate, rate, count, phase):
+    world = World()
+    world.values, world.count = {gate["gate"]: rate}, count
+    world.run(plan(gates=[gate | {"minRequests": 1}]))
+    assert (world.time < 1050) == (phase == "rolledBack")
+    assert world.shares == [0, 10, 0], "what stays in doubt is not promoted either"
+    assert ("more have to tell" in why(world)) == (phase == "running")
+
+
+def test_a_relative_share_counts_the_chance_of_both():
+    gate = {"gate": "errors", "bound": 1.5, "relative": True}
+    world = World()
+    world.values = {("errors", "new"): 3 / 40, ("errors", "old"): 1 / 40}
+    world.count = 40
+    assert world.run(plan(gates=[gate])).phase == "rolledBack"
+    assert "could not be judged" in why(world)
+    world = World()
+    world.values = {("errors", "new"): 3 / 40, ("errors", "old"): 1 / 40}
+    world.count = 4000
+    assert world.run(plan(gates=[gate])).phase == "rolledBack"
+    assert "errors is broken at a share of 10 %: 0.075, to be at most 0.0375 (1.5 times 0.025)" in why(world)
+
+
+def test_each_gate_counts_what_its_own_number_is_taken_of():
+    world = World()
+    world.values["grounded"] = 0.95
+    world.counts = {"grounded": 4}
+    gates = [{"gate": "errors", "bound": 0.02}, {"gate": "grounded", "bound": 0.9}]
+    assert world.run(plan(gates=gates)).phase == "rolledBack"
+    assert "grounded: 4 of at least 20 judged answers of new in" in why(world)
+    assert "errors" not in why(world)
 
 
 @pytest.mark.parametrize(
@@ -86,12 +160,12 @@ def test_too_few_requests_hold_a_step_and_then_roll_back():
 
 def test_too_few_requests_to_compare_with_hold_a_step():
     class Lonely(World):
-        def requests(self, scope):
+        def basis(self, judgement, scope):
             return 3 if scope.variant == "old" else 500
 
     world = Lonely()
     assert world.run().phase == "rolledBack"
-    assert "latencyP95: 3 of at least 20 requests of old" in why(world)
+    assert "latencyP95: 3 of at least 20 answered requests of old" in why(world)
     assert "errors" not in why(world)
 
 
@@ -288,99 +362,3 @@ def test_weights_that_leave_nothing_to_move_are_refused(weights):
     world = World(weights=weights)
     with pytest.raises(ConfigError, match=r"weight 0|no traffic"):
         world.run()
-
-
-# --- blue and green ---------------------------------------------------------------------------------------------------
-
-
-def replicas(world):
-    return [(found.replicas["model-a"], found.replicas["model-b"]) for found in world.history]
-
-
-def counts(world):
-    return [(a["min_replicas"], b["min_replicas"]) for a, b in replicas(world)]
-
-
-def green_world(old=2, **options):
-    return World(replicas={"model-a": scaling(old, 4), "model-b": scaling(0)}, **options)
-
-
-def test_the_new_application_starts_takes_over_and_the_old_one_stops():
-    world = green_world()
-    assert world.run(blue_green(), sizes=(2, 2)).phase == "promoted"
-    assert counts(world) == [(2, 0), (2, 2), (2, 2), (2, 2), (2, 2), (0, 2)]
-    assert world.shares == [0, 0, 10, 50, 100, 100]
-    assert replicas(world)[-1] == (scaling(0), scaling(2, 4))
-
-
-def test_a_new_application_that_does_not_start_is_given_up():
-    world = green_world()
-    world.at(1, lambda: world.starting.update({"model-b": "deploying"}))
-    assert world.run(blue_green(), sizes=(2, 2)).phase == "rolledBack"
-    assert replicas(world)[-1] == (scaling(2, 4), scaling(0))
-    assert world.shares[-1] == 0
-
-
-def test_a_bad_new_application_is_given_up():
-    world = green_world()
-    world.at(60, lambda: world.values.update(errors=0.4))
-    assert world.run(blue_green(), sizes=(2, 2)).phase == "rolledBack"
-    assert replicas(world)[-1] == (scaling(2, 4), scaling(0))
-
-
-def test_in_place_replicas_change_sides_one_by_one_and_one_stays():
-    world = green_world(3)
-    assert world.run(blue_green(), in_place=True, sizes=(3, 3)).phase == "promoted"
-    assert counts(world) == [(3, 0), (3, 0), (2, 1), (2, 1), (1, 2), (1, 2), (1, 2), (0, 3)]
-    assert [round(share) for share in world.shares] == [0, 0, 0, 33, 33, 67, 100, 100]
-    assert all(sum(pair) <= 3 for pair in counts(world))
-
-
-def test_in_place_a_bad_new_replica_goes_back():
-    world = green_world(3)
-    world.at(150, lambda: world.values.update(errors=0.4))
-    assert world.run(blue_green(), in_place=True, sizes=(3, 3)).phase == "rolledBack"
-    assert replicas(world)[-1] == (scaling(3, 4), scaling(0))
-    assert min(a for a, _ in counts(world)) >= 1
-
-
-def test_it_is_gone_on_with_in_the_way_it_was_begun():
-    world = green_world(3, crash_at=8)
-    with pytest.raises(Crash):
-        world.run(blue_green(), in_place=True, sizes=(3, 3))
-    with pytest.raises(ConfigError, match="begun with --in-place"):
-        world.run(blue_green(), sizes=(3, 3))
-
-
-# --- crashes ----------------------------------------------------------------------------------------------------------
-
-
-def outcome(world):
-    return world.state.phase, world.settings, world.reasons, world.history
-
-
-def make(kind, atomic, crash_at=None):
-    wanted, options = plan(), {}
-    if kind == "in place":
-        world = green_world(3, atomic=atomic, crash_at=crash_at)
-        wanted, options = blue_green(), {"in_place": True, "sizes": (3, 3)}
-    else:
-        world = World(atomic=atomic, crash_at=crash_at)
-    if kind == "bad":
-        world.values["errors"] = 0.5
-    return world, wanted, options
-
-
-@pytest.mark.parametrize("atomic", [True, False])
-@pytest.mark.parametrize("kind", ["good", "bad", "in place"])
-def test_wherever_the_runner_dies_the_end_is_the_same(kind, atomic):
-    whole, wanted, options = make(kind, atomic)
-    whole.run(wanted, **options)
-    assert whole.effects > 5
-    for crash_at in range(1, whole.effects + 1):
-        world, wanted, options = make(kind, atomic, crash_at)
-        with pytest.raises(Crash):
-            world.run(wanted, **options)
-        world.run(wanted, **options)
-        assert outcome(world) == outcome(whole), crash_at
-        assert {number for number, _ in world.events} == {entry.number for entry in world.state.log}

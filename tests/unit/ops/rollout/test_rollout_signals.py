@@ -1,5 +1,7 @@
 """Where the numbers come from: PromQL, a Prometheus over HTTP, a metrics page."""
 
+import time
+from dataclasses import replace
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import promql_parser
@@ -18,6 +20,7 @@ from tests.unit.ops.serving import Answers, serving
 SCOPE = Scope("chat", "new", 300)
 RELEASE = 'namespace="ns",job="baton-metrics"'
 GAUGES = Gauge.__args__
+ERRORS = Gate(gate="errors", bound=1)
 
 
 @pytest.mark.parametrize("gauge", GAUGES)
@@ -30,9 +33,30 @@ def test_built_in_queries_are_promql(gauge, selector):
     assert ('variant="new"' in text) == (gauge != "sloBurn")
 
 
-def test_the_number_of_requests_is_promql():
-    promql_parser.parse(count_query(SCOPE, RELEASE))
-    assert count_query(SCOPE, "") == ('sum(increase(ray_baton_requests_total{profile="chat",variant="new"}[300s]))')
+OWN = 'profile="chat",variant="new"'
+JUDGED = 'outcome!~"blocked|refused|cancelled"'
+
+
+@pytest.mark.parametrize(
+    ("gauge", "series"),
+    [
+        ("errors", f"ray_baton_requests_total{{{OWN},{JUDGED}}}"),
+        ("sloBurn", f'ray_baton_requests_total{{profile!="",{JUDGED}}}'),
+        ("latencyP95", f'ray_baton_request_milliseconds_count{{{OWN},outcome="answered"}}'),
+        ("latencyP99", f'ray_baton_request_milliseconds_count{{{OWN},outcome="answered"}}'),
+        ("timeToFirstTokenP95", f"ray_baton_time_to_first_token_milliseconds_count{{{OWN}}}"),
+        ("grounded", f"ray_baton_grounding_count{{{OWN}}}"),
+    ],
+)
+def test_what_a_number_is_taken_of_is_promql(gauge, series):
+    gate = Gate(gate=gauge, bound=1)
+    promql_parser.parse(count_query(gate, SCOPE, RELEASE))
+    assert count_query(gate, SCOPE, "") == f"sum(increase({series}[300s]))"
+
+
+def test_a_query_of_ones_own_is_taken_of_all_requests():
+    own = Judgement(name="own", query="up", bound=1)
+    assert count_query(own, SCOPE, "") == f"sum(increase(ray_baton_requests_total{{{OWN}}}[300s]))"
 
 
 def test_a_query_of_ones_own_has_its_places_filled_in():
@@ -100,7 +124,7 @@ def test_the_query_names_the_release_and_the_token_goes_along():
 def test_a_prometheus_that_is_not_there_is_unreachable():
     prometheus = Prometheus("http://127.0.0.1:1")
     with pytest.raises(Unreachable, match="does not answer"):
-        prometheus.requests(SCOPE)
+        prometheus.basis(ERRORS, SCOPE)
     prometheus.close()
 
 
@@ -119,6 +143,7 @@ ray_baton_requests_total{{outcome="answered",profile="",variant=""}} {good}
 ray_baton_request_milliseconds_bucket{{outcome="answered",profile="chat",variant="new",le="100.0"}} {good}
 ray_baton_request_milliseconds_bucket{{outcome="answered",profile="chat",variant="new",le="200.0"}} {all}
 ray_baton_request_milliseconds_bucket{{outcome="answered",profile="chat",variant="new",le="+Inf"}} {all}
+ray_baton_request_milliseconds_count{{outcome="answered",profile="chat",variant="new"}} {good}
 # TYPE ray_baton_grounding histogram
 ray_baton_grounding_bucket{{profile="chat",variant="new",le="0.5"}} {bad}
 ray_baton_grounding_bucket{{profile="chat",variant="new",le="+Inf"}} {all}
@@ -154,10 +179,11 @@ def page(monkeypatch):
 
 def test_what_happened_before_the_first_look_does_not_count(page):
     scrape = Scrape(page.url)
-    assert scrape.requests(SCOPE) == 0
+    assert scrape.basis(ERRORS, SCOPE) == 0
     assert scrape.measure(Gate(gate="errors", bound=1), SCOPE) is None
     page.good, page.bad = 190, 20
-    assert scrape.requests(SCOPE) == 110
+    counts = {gauge: scrape.basis(Gate(gate=gauge, bound=1), SCOPE) for gauge in GAUGES}
+    assert (counts["errors"], counts["sloBurn"], counts["latencyP95"], counts["grounded"]) == (100, 110, 90, 100)
     found = {gauge: scrape.measure(Gate(gate=gauge, bound=1), SCOPE) for gauge in GAUGES}
     assert found["errors"] == pytest.approx(0.1)
     assert found["sloBurn"] == pytest.approx(20 / 110 / BUDGET)
@@ -167,9 +193,21 @@ def test_what_happened_before_the_first_look_does_not_count(page):
     scrape.close()
 
 
+def test_a_window_begins_with_the_first_reading_of_its_step(page):
+    scrape = Scrape(page.url)
+    assert scrape.basis(ERRORS, SCOPE) == 0
+    page.good += 50
+    step = replace(SCOPE, since=time.time())
+    assert scrape.basis(ERRORS, step) == 0, "what came between the readings may have come before the step"
+    page.good += 7
+    assert scrape.basis(ERRORS, step) == 7
+    assert scrape.basis(ERRORS, SCOPE) == 57
+    scrape.close()
+
+
 def test_a_dry_run_looks_at_all_since_the_start(page):
     scrape = Scrape(page.url, since_start=True)
-    assert scrape.requests(SCOPE) == 120
+    assert scrape.basis(ERRORS, SCOPE) == 110
     scrape.close()
 
 
@@ -180,5 +218,5 @@ def test_a_page_answers_no_query_and_may_be_away(page):
     scrape.close()
     away = Scrape("http://127.0.0.1:1/metrics")
     with pytest.raises(Unreachable, match="does not answer"):
-        away.requests(SCOPE)
+        away.basis(ERRORS, SCOPE)
     away.close()
