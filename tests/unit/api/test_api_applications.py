@@ -104,6 +104,7 @@ async def test_a_search_with_a_body_over_the_limit_is_told_so(site, service):
         "?search_term=%20",
         "?search_term=Ada&timeout_seconds=nan",
         "?search_term=Ada&timeout_seconds=0",
+        "?search_term=Ada&search_term=Bob",
     ],
 )
 async def test_a_search_that_cannot_be_made_is_refused(site, query):
