@@ -161,9 +161,19 @@ def _plain_body(raw: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def _json_cell(name: str, value: Any) -> Any:
-    if isinstance(value, str) and not (name == "stop" and value[:1] not in "[{"):
-        return orjson.loads(value)
-    return _without_nulls(value)
+    if not isinstance(value, str):
+        return _without_nulls(value)
+    return _stop_cell(value) if name == "stop" else orjson.loads(value)
+
+
+def _stop_cell(text: str) -> Any:
+    """Return the texts of a JSON list of them; any other text ends the answer itself, ``[INST]`` too."""
+    try:
+        found = orjson.loads(text)
+    except orjson.JSONDecodeError:
+        return text
+    is_list = isinstance(found, list) and found and all(isinstance(item, str) for item in found)
+    return found if is_list else text
 
 
 def _without_nulls(value: Any) -> Any:

@@ -97,6 +97,28 @@ def test_parquet_rows_are_read_as_columns_structs_or_json(tmp_path):
     assert rows[3].error.message == "Row 4 needs either messages or prompt."
 
 
+@pytest.mark.parametrize(
+    ("cell", "stop"),
+    [
+        ("[INST]", "[INST]"),
+        ("[/INST]", "[/INST]"),
+        ("<|im_end|>", "<|im_end|>"),
+        ("{", "{"),
+        ("[1]", "[1]"),
+        ("[]", "[]"),
+        ("null", "null"),
+        ("", ""),
+        ('["[INST]", "</s>"]', ["[INST]", "</s>"]),
+        (["[INST]"], ["[INST]"]),
+    ],
+)
+def test_a_parquet_row_s_stop_is_what_it_is_over_http_or_a_list_as_json(tmp_path, cell, stop):
+    pq.write_table(pa.table({"prompt": ["hi"], "stop": [cell]}), tmp_path / "rows.parquet")
+    (row,) = Rows(Place.parse(str(tmp_path / "rows.parquet")), 1000)
+    assert row.error is None
+    assert row.body == QUESTION | {"stop": stop}
+
+
 @pytest.mark.parametrize("name", ["rows.csv", "http://host/rows.jsonl"])
 def test_other_files_and_stores_are_refused(name):
     with pytest.raises(InvalidRequest, match="name a file"):
