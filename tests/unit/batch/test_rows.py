@@ -44,6 +44,7 @@ def test_plain_rows_prompts_and_openai_s_lines_become_requests(tmp_path):
         ({"max_tokens": 3}, "Row 1 needs either messages or prompt."),
         (QUESTION | {"prompt": "hi"}, "Row 1 needs either messages or prompt."),
         ({"prompt": " "}, "Row 1 has a prompt that is no text, or a blank one."),
+        ({"prompt": "\u200b \u2060"}, "Row 1 has a prompt that is no text, or a blank one."),
         ({"prompt": "hi", "custom_id": 7}, "Row 1 has a custom_id that is no text of 1 to 512 characters."),
         ({"prompt": "hi", "stream": True}, "Row 1 asks for a stream: leave stream out."),
         ({"body": QUESTION, "url": "/v1/images"}, "Row 1 has a url other than /v1/chat/completions, "),
@@ -71,6 +72,27 @@ def test_the_second_of_two_rows_with_one_custom_id_is_refused(tmp_path):
     first, second = read(tmp_path, *[{"custom_id": "a", "prompt": "hi"}] * 2)
     assert first.error is None
     assert second.error.message == "Row 2: the custom_id 'a' stands twice: give each its own."
+
+
+def test_a_row_without_a_custom_id_or_with_null_gets_one_that_no_other_row_has(tmp_path):
+    given = ({"prompt": "hi", "custom_id": name} for name in ("row-0", "row-1", "row-1-2", None, "row-2"))
+    rows = read(
+        tmp_path, {"prompt": "hi"}, b"{broken", *given, b'{"prompt": "hi", "custom_id": "\\u0072ow-7"}', QUESTION
+    )
+    assert [row.custom_id for row in rows] == [
+        *("row-0-2", "row-1-3"),
+        *("row-0", "row-1", "row-1-2", "row-5", "row-2"),
+        *("row-7", "row-8"),
+    ]
+    assert [row.number for row in rows if row.error is not None] == [1]
+
+
+def test_a_parquet_row_without_a_custom_id_gets_one_that_no_other_row_has(tmp_path):
+    pq.write_table(pa.table({"prompt": ["a", "b", "c"], "custom_id": [None, "row-0", None]}), tmp_path / "a.parquet")
+    pq.write_table(pa.table({"prompt": ["a", "b"]}), tmp_path / "b.parquet")
+    named, bare = (list(Rows(Place.parse(str(tmp_path / f"{name}.parquet")), 1000)) for name in "ab")
+    assert [row.custom_id for row in named] == ["row-0-2", "row-0", "row-2"]
+    assert [row.custom_id for row in bare] == ["row-0", "row-1"]
 
 
 def test_a_batch_for_one_endpoint_refuses_rows_for_others(tmp_path):
