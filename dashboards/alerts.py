@@ -287,12 +287,12 @@ _CLUSTER = (
         "Nothing opens it after that, and its users get 401; {{ $value | humanizeDuration }} are left.",
         "baton-overview",
         (
-            "`python -m app.ops.keys list --file keys.yaml` shows when each key ends.",
+            "`.venv/bin/python -m app.ops.keys list --file keys.yaml` shows when each key ends.",
             "Overview: days left of API keys.",
         ),
         (
-            "Add a fresh secret to the key's `secrets` (`python -m app.ops.keys new` makes one), hand it to its users, "
-            "and take the old one out when they have changed.",
+            "Add a fresh secret to the key's `secrets` (`.venv/bin/python -m app.ops.keys new --id NAME` makes one), "
+            "hand it to its users, and take the old one out when they have changed.",
             "A key that nobody needs: take it out of the file.",
         ),
     ),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from fastapi import FastAPI
+from fastapi import Depends, FastAPI
 from pydantic import BaseModel
 
 from app.api import batches, collections, embeddings, files, generate, models, pages, probes, retrieve
@@ -15,6 +15,7 @@ from app.api.context import Gateway, Observe, Observed
 from app.api.error_handlers import install_error_handlers
 from app.api.keys import KeyMiddleware
 from app.api.middleware import BodyLimitMiddleware, OriginMiddleware, RequestMiddleware, no_upload
+from app.api.query import refuse_doubled
 from app.config.gateway import GatewayConfig, LimitsConfig
 from app.jobs import PipelinePort
 from app.keys.ring import Keys
@@ -59,8 +60,12 @@ class Surroundings:
 
 
 def protect(app: FastAPI, limits: Callable[[], LimitsConfig], around: Surroundings) -> None:
-    """Give an API what every one of Baton's has: errors in one shape, request ids, keys, origins, limits on bodies."""
+    """Give an API what every one of Baton's has: errors in one shape, request ids, keys, origins, limits on bodies.
+
+    Before its routes are added: what they all refuse comes with them.
+    """
     app.state.limits = limits
+    app.router.dependencies.append(Depends(refuse_doubled))
     install_error_handlers(app)
     app.add_middleware(BodyLimitMiddleware, limits=limits, upload_bytes=around.upload_bytes)
     if around.keys is not None:

@@ -213,9 +213,6 @@ def _read_ids(query: QueryParams, raw: bytes, limits: LimitsConfig) -> list[str]
 
 async def _read_documents(request: Request, origin: Origin) -> list[dict[str, Any]]:
     kind, limits = _kind(request), limits_of(request)
-    for field in Origin.model_fields:
-        if len(request.query_params.getlist(field)) > 1:
-            raise InvalidRequest(f"{field} stands more than once in the query: one document has one.", param=field)
     raw = await request.body()
     if kind in TEXT_TYPES:
         return [_as_dict(_read_text(raw, kind, origin))]

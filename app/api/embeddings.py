@@ -35,7 +35,7 @@ class EmbeddingRequest(StrictModel):
     """``base64`` is little-endian float32."""
     dimensions: int | None = Field(default=None, ge=1)
     """Only the embedder's own size."""
-    user: Any = None
+    user: str | None = None
     """Ignored."""
     timeout_seconds: float | None = Field(default=None, gt=0)
     """Deadline of the request."""

@@ -131,21 +131,21 @@ class SamplingFields(StrictModel):
 
 
 class IgnoredFields(StrictModel):
-    """OpenAI fields that ask for nothing here: accepted, and where nothing is said of them not read."""
+    """OpenAI fields that ask for nothing here: only their type is looked at where nothing else is said of them."""
 
-    user: Any = None
+    user: str | None = None
     """The caller's own name for whoever asks: keeps them with one variant where a profile is routed by user."""
-    metadata: Any = None
+    metadata: dict[str, Any] | None = None
     """Ignored."""
-    store: Any = None
+    store: bool | None = None
     """Ignored."""
-    service_tier: Any = None
+    service_tier: str | None = None
     """Ignored."""
-    parallel_tool_calls: Any = None
+    parallel_tool_calls: bool | None = None
     """Ignored."""
-    safety_identifier: Any = None
+    safety_identifier: str | None = None
     """OpenAI's newer name for ``user``, read where that is missing."""
-    prompt_cache_key: Any = None
+    prompt_cache_key: str | None = None
     """Ignored."""
 
 
@@ -154,7 +154,7 @@ class StreamOptions(StrictModel):
 
     include_usage: bool | None = None
     """Send one last chunk with empty ``choices`` and the token counts."""
-    include_obfuscation: Any = None
+    include_obfuscation: bool | None = None
     """Ignored."""
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from fastapi import Request
 
@@ -45,14 +45,10 @@ def _asked(request: Request, body: ChatRequest | CompletionRequest, priority: st
         request_id=facts.request_id,
         priority=priority,
         key_id=facts.key_id,
-        user=_text(body.user) or _text(body.safety_identifier),
+        user=body.user or body.safety_identifier or "",
         session=request.headers.get(SESSION_ID, ""),
         busy=gateway(request).port().busy,
     )
-
-
-def _text(value: Any) -> str:
-    return value if isinstance(value, str) else ""
 
 
 def routed_job(

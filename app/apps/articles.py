@@ -11,6 +11,7 @@ from app.apps.composition import Step, broadcast, conditional, pipeline
 from app.apps.guarding import Guard
 from app.apps.messages import Entity, Sentiment, SummaryRequest
 from app.apps.source import Source
+from app.apps.wording import folded_start
 from app.config.applications import ArticlesSettings
 from app.routing.rules import estimated_tokens
 
@@ -67,7 +68,7 @@ class Articles:
     async def _digest(self, text: str, direction: Literal["input", "passage"], deadline: float) -> Digest:
         settings, steps = self._settings(), self._steps
         # What is cut off here reaches no model, and need not be judged.
-        text = await self._guard.passed(text[: settings.max_chars], direction, deadline)
+        text = await self._guard.passed(folded_start(text, settings.max_chars), direction, deadline)
 
         async def digest(made: tuple[str, tuple[Entity, ...]], deadline: float) -> Digest:
             summary, entities = made

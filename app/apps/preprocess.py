@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from app.apps.messages import Prepared, PreprocessRequest
-from app.apps.wording import has_words, normalised
+from app.apps.wording import has_words, normalised_start
 from app.config.embedder import looks_like_a_path
 from app.errors import ConfigError, StageUnavailable, bounded
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from tokenizers import Tokenizer
 
 STAGE = "preprocess"
-#: No language has longer words in tokens; what lies beyond is never looked at, so megabytes cost as much as a page.
+#: No language has longer words in tokens; what lies beyond is not looked at, so megabytes cost as much as a page.
 _CHARS_PER_TOKEN = 32
 #: The language is plain from this much.
 _TELLING_CHARS = 4000
@@ -52,7 +52,7 @@ class Preprocessor:
     def _prepared(self, request: PreprocessRequest) -> Prepared:
         if self._tokenizer is None:
             raise StageUnavailable("The application has not started.", STAGE, None, 1)
-        text = normalised(request.text.lstrip()[: request.max_tokens * _CHARS_PER_TOKEN])
+        text = normalised_start(request.text, request.max_tokens * _CHARS_PER_TOKEN)
         encoded = self._tokenizer.encode(text, add_special_tokens=False)
         tokens = len(encoded.ids)
         if tokens > request.max_tokens:

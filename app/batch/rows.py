@@ -6,13 +6,16 @@ A row is what ``/v1/chat/completions`` takes as its body, with ``prompt`` for a 
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from itertools import chain, count
 from typing import Any, BinaryIO
 
 import orjson
 
 from app.batch.places import Place
+from app.blank import is_blank
 from app.byte_order import without_mark
 from app.errors import BatonError, InvalidRequest, bounded
 
@@ -38,12 +41,17 @@ class Row:
 
 
 class Rows:
-    """Reads rows. ``max_bytes`` bounds a line; ``endpoint`` is the only one allowed where it is set."""
+    """Reads rows. ``max_bytes`` bounds a line; ``endpoint`` is the only one allowed where it is set.
+
+    A row without a ``custom_id``, or whose own cannot be read, is named ``row-<number>``, or ``row-<number>-2`` and so
+    on where another row has that name: always the same one, so that a run which goes on knows it again.
+    """
 
     def __init__(self, place: Place, max_bytes: int, endpoint: str = "") -> None:
         self._place = place
         self._max_bytes = max_bytes
         self._endpoint = endpoint
+        self._likes: set[str] | None = None
 
     def __iter__(self) -> Iterator[Row]:
         """Yield every row in order; a repeated ``custom_id`` is an error of the later row."""
@@ -58,6 +66,16 @@ class Rows:
             seen.add(row.custom_id)
             yield row
 
+    def _own_id(self, number: int) -> str:
+        """Return the name of a row that brings none."""
+        if self._likes is None:
+            self._likes = set(_row_likes(self._place, self._max_bytes))
+        names = chain((f"row-{number}",), (f"row-{number}-{again}" for again in count(2)))
+        return next(name for name in names if name not in self._likes)
+
+    def _bad(self, number: int, fault: str, param: str | None = None) -> Row:
+        return Row(number, self._own_id(number), error=InvalidRequest(fault, "batch", param))
+
     def _jsonl(self) -> Iterator[tuple[str, Row]]:
         """Yield each row behind its name: blank lines are none, and count."""
         with self._place.open() as source:
@@ -67,11 +85,11 @@ class Rows:
 
     def _line(self, number: int, line: bytes | None) -> Row:
         if line is None:
-            return _bad(number, f"is longer than {self._max_bytes} bytes: shorten it")
+            return self._bad(number, f"is longer than {self._max_bytes} bytes: shorten it")
         try:
             raw = orjson.loads(without_mark(line))
         except orjson.JSONDecodeError as error:
-            return _bad(number, f"is not valid UTF-8 JSON (column {error.colno})")
+            return self._bad(number, f"is not valid UTF-8 JSON (column {error.colno})")
         return self._row(number, raw)
 
     def _parquet(self) -> Iterator[tuple[str, Row]]:
@@ -84,26 +102,28 @@ class Rows:
 
     def _parquet_row(self, number: int, raw: dict[str, Any] | None) -> Row:
         if raw is None:
-            return _bad(number, "holds text that is not UTF-8")
+            return self._bad(number, "holds text that is not UTF-8")
         cells = {name: value for name, value in raw.items() if value is not None}
         try:
             for name in _JSON_COLUMNS & cells.keys():
                 cells[name] = _json_cell(name, cells[name])
             size = len(orjson.dumps(cells))
         except (orjson.JSONDecodeError, ValueError):
-            return _bad(number, "has a column of JSON that is not valid, or a value that JSON has no word for")
+            return self._bad(number, "has a column of JSON that is not valid, or a value that JSON has no word for")
         except TypeError:
-            return _bad(number, "holds a value that JSON has no word for: keep texts, numbers, lists and structs")
+            return self._bad(number, "holds a value that JSON has no word for: keep texts, numbers, lists and structs")
         if size > self._max_bytes:
-            return _bad(number, f"is longer than {self._max_bytes} bytes: shorten it")
+            return self._bad(number, f"is longer than {self._max_bytes} bytes: shorten it")
         return self._row(number, cells)
 
     def _row(self, number: int, raw: Any) -> Row:
         if not isinstance(raw, dict):
-            return _bad(number, "must be a JSON object")
-        custom_id = raw.get("custom_id", f"row-{number}")
+            return self._bad(number, "must be a JSON object")
+        custom_id = raw.get("custom_id")
+        if custom_id is None:
+            custom_id = self._own_id(number)
         if not isinstance(custom_id, str) or not 1 <= len(custom_id) <= _LONGEST_ID:
-            return _bad(number, f"has a custom_id that is no text of 1 to {_LONGEST_ID} characters", "custom_id")
+            return self._bad(number, f"has a custom_id that is no text of 1 to {_LONGEST_ID} characters", "custom_id")
         try:
             url, body = _line_parts(raw) if raw.keys() & {"body", "url", "method"} else (CHAT, _plain_body(raw))
             self._check(url, body)
@@ -127,6 +147,31 @@ def lines(source: BinaryIO, max_bytes: int) -> Iterator[bytes | None]:
             yield None
         else:
             yield line.strip()
+
+
+def _row_likes(place: Place, max_bytes: int) -> Iterator[str]:
+    """Yield the given ids that look like those that rows without one get."""
+    given = _parquet_ids(place) if place.is_parquet else _jsonl_ids(place, max_bytes)
+    return (name for name in given if isinstance(name, str) and name.startswith("row-"))
+
+
+def _jsonl_ids(place: Place, max_bytes: int) -> Iterator[Any]:
+    with place.open() as source:
+        for line in lines(source, max_bytes):
+            # What is not there in letters may be there in escapes; all other lines need no reading.
+            if line is None or (b"row-" not in line and b"\\u" not in line):
+                continue
+            with contextlib.suppress(orjson.JSONDecodeError):
+                raw = orjson.loads(without_mark(line))
+                yield raw.get("custom_id") if isinstance(raw, dict) else None
+
+
+def _parquet_ids(place: Place) -> Iterator[Any]:
+    with place.open_parquet() as found:
+        columns = [name for name in ("custom_id",) if name in found.schema_arrow.names]
+        for batch in found.iter_batches(_PARQUET_ROWS, columns=columns) if columns else ():
+            for raw in _read_batch(batch):
+                yield raw and raw["custom_id"]
 
 
 def _read_batch(batch: Any) -> list[dict[str, Any] | None]:
@@ -159,16 +204,26 @@ def _plain_body(raw: Mapping[str, Any]) -> Mapping[str, Any]:
         raise InvalidRequest("needs either messages or prompt", param="messages")
     if "prompt" in body:
         prompt = body.pop("prompt")
-        if not isinstance(prompt, str) or not prompt.strip():
+        if not isinstance(prompt, str) or is_blank(prompt):
             raise InvalidRequest("has a prompt that is no text, or a blank one", param="prompt")
         body["messages"] = [{"role": "user", "content": prompt}]
     return body
 
 
 def _json_cell(name: str, value: Any) -> Any:
-    if isinstance(value, str) and not (name == "stop" and value[:1] not in "[{"):
-        return orjson.loads(value)
-    return _without_nulls(value)
+    if not isinstance(value, str):
+        return _without_nulls(value)
+    return _stop_cell(value) if name == "stop" else orjson.loads(value)
+
+
+def _stop_cell(text: str) -> Any:
+    """Return the texts of a JSON list of them; any other text ends the answer itself, ``[INST]`` too."""
+    try:
+        found = orjson.loads(text)
+    except orjson.JSONDecodeError:
+        return text
+    is_list = isinstance(found, list) and found and all(isinstance(item, str) for item in found)
+    return found if is_list else text
 
 
 def _without_nulls(value: Any) -> Any:
@@ -178,7 +233,3 @@ def _without_nulls(value: Any) -> Any:
     if isinstance(value, list):
         return [_without_nulls(inner) for inner in value]
     return value
-
-
-def _bad(number: int, fault: str, param: str | None = None) -> Row:
-    return Row(number, f"row-{number}", error=InvalidRequest(fault, "batch", param))

@@ -15,6 +15,7 @@ import os
 import re
 import secrets
 import shutil
+import tempfile
 import time
 import uuid
 from collections.abc import Callable, Iterator, Mapping
@@ -26,7 +27,7 @@ import orjson
 
 from app.batch.ledger import Busy, Ledger, without_locks
 from app.config.batches import BatchesConfig
-from app.errors import BatonError, Conflict, InvalidRequest, NotFound, bounded
+from app.errors import BatonError, ConfigError, Conflict, InvalidRequest, NotFound, bounded
 
 #: States of a batch that is over.
 ENDED = frozenset({"completed", "failed", "expired", "cancelled"})
@@ -36,6 +37,32 @@ BATCH_ID = re.compile(r"batch_[0-9a-f]{32}")
 _OWNER = re.compile(r"nobody|key-.+")
 _NOBODY = "nobody"
 _CHUNK = 1 << 20
+
+
+def check_folder(config: BatchesConfig, make: bool) -> None:
+    """Try the folder as a batch uses it: list it, write a file there, lock the file.
+
+    ``make`` makes it where it is missing, as the first upload would; without, the nearest folder above is tried, and
+    nothing stays behind. Raises ConfigError with a sentence that says what to change.
+    """
+    if not config.folder:
+        return
+    folder = Path(config.folder)
+    try:
+        if make:
+            folder.mkdir(parents=True, exist_ok=True)
+        with contextlib.suppress(FileNotFoundError):
+            folder.stat()  # tells what `exists` keeps to itself: a file above, a name that is none
+        existing = next(parent for parent in (folder, *folder.parents) if parent.exists())
+        os.listdir(existing)
+        with tempfile.TemporaryFile(dir=existing) as file:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except (OSError, ValueError) as error:
+        reason = getattr(error, "strerror", None) or type(error).__name__
+        raise ConfigError(
+            f"settings.batches.folder names {bounded(config.folder, 300)}, where no files can be kept ({reason}): "
+            "name a folder that can be written and locked, mount its volume, or mend its permissions."
+        ) from None
 
 
 def owner_of(key_id: str | None) -> str:

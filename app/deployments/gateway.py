@@ -15,6 +15,7 @@ from app.admission import Admission
 from app.answering import Stages
 from app.api.application import build_api
 from app.api.rpc.service import RpcService
+from app.batch.store import check_folder
 from app.batch.worker import BatchWorker
 from app.config.gateway import GatewayConfig
 from app.config.pipeline import PipelineSettings, PipelineShape
@@ -128,6 +129,7 @@ class Gateway(GatewayRpcs):
     async def _take(self, user_config: Any) -> None:
         settings = PipelineSettings.parse(user_config, "settings")
         gateway = settings.gateway(self._shape)
+        await asyncio.to_thread(check_folder, gateway.batches, make=True)
         keys = await self._keys.load(settings.auth)
         await self._configure_stages(settings)
         await asyncio.to_thread(self._traces.configure, settings.traces)

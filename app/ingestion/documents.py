@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -13,7 +12,7 @@ import orjson
 from app.blank import is_blank
 from app.errors import InvalidRequest, bounded
 from app.stores.contract import Scalar
-from app.stores.filters import MAX_KEY_CHARS, MAX_TEXT_CHARS, MAX_WHOLE_NUMBER, RESERVED_ID, RESERVED_KEY
+from app.stores.filters import JOINERS, MAX_KEY_CHARS, MAX_NUMBER, MAX_TEXT_CHARS, RESERVED_ID, RESERVED_KEY
 
 MAX_TEXT_BYTES = 8 * 2**20
 MAX_ID_CHARS = 256
@@ -24,7 +23,7 @@ _FIELDS = frozenset({"id", "text", "title", "source", "metadata"})
 
 @dataclass(frozen=True, slots=True)
 class Document:
-    """One document, checked. ``metadata`` holds texts, finite numbers and booleans, never None."""
+    """One document, checked. ``metadata`` holds texts, numbers within bounds and booleans, never None."""
 
     id: str
     text: str
@@ -90,7 +89,7 @@ def _content(document: Mapping[str, Any]) -> bytes:
 
 def id_text(given: Any) -> str:
     """Return a document's id as text: 1 to 256 printable characters, or a whole number. Raises ValueError."""
-    if isinstance(given, int) and not isinstance(given, bool) and abs(given) <= MAX_WHOLE_NUMBER:
+    if isinstance(given, int) and not isinstance(given, bool) and abs(given) <= MAX_NUMBER:
         given = str(given)
     if not isinstance(given, str) or not 0 < len(given) <= MAX_ID_CHARS or not given.isprintable():
         raise ValueError(f"must be 1 to {MAX_ID_CHARS} printable characters, or a whole number of at most 2^53")
@@ -148,6 +147,8 @@ def _key(key: Any, where: str) -> str:
         raise _fault(f"{where}.metadata", f"has a key that is not 1 to {MAX_KEY_CHARS} printable characters")
     if key == RESERVED_KEY:
         raise _fault(f"{where}.metadata", f"has the reserved key {key}: it follows from the API key")
+    if key in JOINERS:
+        raise _fault(f"{where}.metadata", f"has the key '{key}', with which filters are joined: give it another name")
     return key
 
 
@@ -156,11 +157,9 @@ def _scalar(value: Any, where: str) -> Scalar:
         return value
     if isinstance(value, str):
         return _clean(value, MAX_TEXT_CHARS, where)
-    if isinstance(value, int) and abs(value) <= MAX_WHOLE_NUMBER:
+    if isinstance(value, int | float) and abs(value) <= MAX_NUMBER:  # not so with NaN either
         return value
-    if isinstance(value, float) and math.isfinite(value):
-        return value
-    raise _fault(where, "must be text, true, false, or a finite number of at most 2^53")
+    raise _fault(where, "must be text, true, false, or a number from -2^53 to 2^53")
 
 
 def _fault(where: str, what: str) -> InvalidRequest:

@@ -166,7 +166,8 @@ def _json_row(line: bytes, name: str, number: int) -> Row | BadRow:
     try:
         raw = orjson.loads(line)
     except orjson.JSONDecodeError as error:
-        return BadRow(name, number, f"is not JSON: {error.msg}")
+        told = "holds a number that is too large" if "infinity" in error.msg else f"is not JSON: {error.msg}"
+        return BadRow(name, number, told)
     if not isinstance(raw, dict):
         return BadRow(name, number, "is not a JSON object")
     return _checked({"source": name} | raw, name, number)
@@ -323,9 +324,9 @@ def _typed(value: str) -> Any:
         number = float(value)
     except ValueError:
         return value
-    if not math.isfinite(number) or "_" in value:
+    if "_" in value or not any(map(str.isdecimal, value)):
         return value
-    return int(value) if value.lstrip("+-").isdecimal() else number
+    return int(value) if math.isfinite(number) and value.lstrip("+-").isdecimal() else number
 
 
 def _unquoted(value: Any) -> Any:

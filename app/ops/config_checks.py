@@ -10,6 +10,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from app.batch.store import check_folder
 from app.config.guardrail import ClassifierRule
 from app.config.local import ROOT, LocalConfig
 from app.config.retrieval import StoreConfig
@@ -26,6 +27,7 @@ def check_config(config: LocalConfig) -> None:
     """Raise :class:`ConfigError` at the first thing that the pipeline would refuse, or that could never start."""
     check_cpus(config)
     check_store(config.pipeline.store)
+    check_folder(config.settings.batches, make=False)
     check_guardrail(config)
     check_keys(config)
 

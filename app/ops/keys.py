@@ -119,7 +119,7 @@ def _hash(options: argparse.Namespace) -> int:
     if len(secret) < _SHORTEST_SECRET:
         raise ConfigError(
             f"standard input holds {len(secret)} characters: a secret has {_SHORTEST_SECRET} at least, since a short "
-            "one can be guessed from its hash. `python -m app.ops.keys new` makes one."
+            "one can be guessed from its hash. `python -m app.ops.keys new --id NAME` makes one."
         )
     print(hash_of(secret))
     return 0

@@ -30,8 +30,11 @@ MAX_TEXT_CHARS = 1024
 #: The field that tells whose a document is (``app/stores/tenants.py``), and how ids of such documents begin.
 RESERVED_KEY = "baton.tenant"
 RESERVED_ID = "tenant:"
-#: Whole numbers beyond this lose digits as float64, which is how every store compares them.
-MAX_WHOLE_NUMBER = 2**53
+#: How filters are joined: no field may have such a name, since no filter could ask for it.
+JOINERS = frozenset({"and", "or", "not"})
+#: Whole numbers beyond this lose digits as float64, which is how every store compares them. It bounds all numbers:
+#: parsers of JSON hand over a longer whole number as a float.
+MAX_NUMBER = 2**53
 
 Order = Literal["lt", "lte", "gt", "gte"]
 _ORDERS: tuple[Order, ...] = ("lt", "lte", "gt", "gte")
@@ -246,10 +249,10 @@ def _text(value: str, path: str) -> str:
 def _number(value: Any, path: str) -> float:
     if isinstance(value, bool) or not isinstance(value, int | float):
         raise _fault(path, "must be a number")
-    if isinstance(value, int) and abs(value) > MAX_WHOLE_NUMBER:
-        raise _fault(path, "is a whole number beyond 2^53")
-    if not math.isfinite(value):
+    if isinstance(value, float) and not math.isfinite(value):
         raise _fault(path, "must be finite")
+    if abs(value) > MAX_NUMBER:
+        raise _fault(path, "must be a number from -2^53 to 2^53, as every store compares them")
     return float(value)
 
 

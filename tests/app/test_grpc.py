@@ -197,8 +197,12 @@ def test_a_caller_cannot_reach_past_the_gateway(caller):
 @pytest.mark.parametrize("file", ["README.md", "docs/grpc.md"])
 def test_the_example_runs_as_shown(site, file):
     text = (ROOT / file).read_text()
-    (shown,) = re.findall(r"^```shell\n(python -m examples.grpc_client .*?)^```", text, re.M | re.S)
-    command = shown.replace("python", sys.executable, 1).replace("127.0.0.1:9000", TARGET).replace(" docs", " notes")
+    (shown,) = re.findall(r"^```shell\n(\.venv/bin/python -m examples.grpc_client .*?)^```", text, re.M | re.S)
+    command = (
+        shown.replace(".venv/bin/python", sys.executable, 1)
+        .replace("127.0.0.1:9000", TARGET)
+        .replace(" docs", " notes")
+    )
     done = subprocess.run(command, shell=True, cwd=ROOT, capture_output=True, text=True, timeout=120)
     assert done.returncode == 0, done.stderr
     assert "note-" in done.stdout

@@ -13,6 +13,7 @@ from app.api.context import facts_of
 from app.api.fields import StrictModel
 from app.api.replies import json_reply
 from app.apps.analyze import Analysis, Analyze
+from app.blank import is_blank
 from app.errors import InvalidRequest
 
 router = APIRouter(route_class=JsonRoute, strict_content_type=False, tags=["applications"])
@@ -42,8 +43,8 @@ async def analyze(body: AnalyzeRequest, request: Request) -> Response:
 
 def check_text(text: str) -> None:
     """Refuse a text without content."""
-    if not text.strip():
-        raise InvalidRequest("text is empty: send something to read.", param="text")
+    if is_blank(text):
+        raise InvalidRequest("text is blank: send something to read.", param="text")
 
 
 def _reply(analysis: Analysis) -> dict[str, Any]:

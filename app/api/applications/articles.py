@@ -15,6 +15,7 @@ from app.api.context import facts_of
 from app.api.fields import StrictModel
 from app.api.replies import json_reply
 from app.apps.articles import Articles, Digest
+from app.blank import is_blank
 from app.errors import InvalidRequest
 
 router = APIRouter(route_class=JsonRoute, strict_content_type=False, tags=["applications"])
@@ -44,8 +45,8 @@ async def search(
     async def run(service: Articles, deadline: float) -> Digest:
         return await service.of_search(search_term, deadline)
 
-    if not search_term.strip():
-        raise InvalidRequest("search_term is empty: say what to look for.", param="search_term")
+    if is_blank(search_term):
+        raise InvalidRequest("search_term is blank: say what to look for.", param="search_term")
     return await _reply(request, timeout_seconds, run)
 
 

@@ -9,6 +9,7 @@ from app.apps.fetching.connecting import Resolve, look_up
 from app.apps.fetching.reading import read_page
 from app.apps.fetching.targets import HostRules
 from app.apps.fetching.web import Web
+from app.blank import is_blank
 from app.config.fetching import FetchConfig
 from app.deadline import Deadline
 from app.errors import PageUnusable
@@ -34,6 +35,6 @@ class Fetcher:
         page = await self._web.get(url)
         # 2 MB of tags take about two seconds, which others must not wait for.
         title, text = await asyncio.to_thread(read_page, page)
-        if not text:
+        if is_blank(text):
             raise PageUnusable("The page holds no text.", "fetcher", "url")
         return Article(title, page.url, text)

@@ -13,6 +13,7 @@ from app.apps.fetching.article import Article
 from app.apps.fetching.connecting import Resolve, look_up
 from app.apps.fetching.targets import HostRules
 from app.apps.fetching.web import Web
+from app.blank import is_blank
 from app.config.fetching import FetchConfig
 from app.deadline import Deadline
 from app.errors import ClientError, InvalidRequest, UpstreamFailed
@@ -54,7 +55,7 @@ class Wiki:
         :class:`app.errors.UpstreamTimeout` when the wiki fails, :class:`app.errors.DeadlineExceeded`.
         """
         term = search_term.strip()
-        if not 0 < len(term) <= _MAX_CHARS:
+        if is_blank(term) or len(term) > _MAX_CHARS:
             raise InvalidRequest(f"search_term must be 1 to {_MAX_CHARS} characters.", _STAGE, "search_term")
         return await deadline.result_of(self._first_hit(term))
 
@@ -81,7 +82,7 @@ def _article(answer: Any) -> Article | None:
     if "extract" not in page:
         raise _failed("it has no texts of pages: install its extension TextExtracts.")
     text = str(page["extract"]).strip()
-    return Article(str(page["title"]), str(page["canonicalurl"]), text) if text else None
+    return Article(str(page["title"]), str(page["canonicalurl"]), text) if not is_blank(text) else None
 
 
 def _failed(reason: str) -> UpstreamFailed:

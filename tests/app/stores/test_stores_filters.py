@@ -97,7 +97,7 @@ SCALARS = (
     | st.integers(-100, 100)
     | st.floats(-1e9, 1e9)
 )
-NUMBERS = st.integers(-100, 100) | st.floats(-1e300, 1e300)
+NUMBERS = st.integers(-100, 100) | st.floats(-(2**53), 2**53)
 CONDITIONS = (
     SCALARS
     | st.builds(lambda value: {"ne": value}, SCALARS)

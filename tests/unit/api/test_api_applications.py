@@ -102,8 +102,10 @@ async def test_a_search_with_a_body_over_the_limit_is_told_so(site, service):
         "",
         "?search_term=",
         "?search_term=%20",
+        "?search_term=%E2%80%8B",
         "?search_term=Ada&timeout_seconds=nan",
         "?search_term=Ada&timeout_seconds=0",
+        "?search_term=Ada&search_term=Bob",
     ],
 )
 async def test_a_search_that_cannot_be_made_is_refused(site, query):
@@ -111,7 +113,15 @@ async def test_a_search_that_cannot_be_made_is_refused(site, query):
 
 
 @pytest.mark.parametrize(
-    "body", [{}, {"url": "http://a.b", "text": "a"}, {"text": " \n"}, {"text": "a", "more": 1}, []]
+    "body",
+    [
+        {},
+        {"url": "http://a.b", "text": "a"},
+        {"text": " \n"},
+        {"text": "\u200b \u2060\ufeff"},
+        {"text": "a", "more": 1},
+        [],
+    ],
 )
 async def test_an_article_is_a_url_or_a_text(site, body):
     reply = await ask(site, "POST", "/articles", content=orjson.dumps(body))

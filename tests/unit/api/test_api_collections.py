@@ -159,7 +159,7 @@ async def test_one_document_has_one_id(site: Site) -> None:
     headers = {"Content-Type": "text/plain"}
     reply = await site.client.post(f"{DOCUMENTS}?id=a&id=b", content=b"text", headers=headers)
     assert reply.status_code == 400
-    assert "id stands more than once" in reply.json()["error"]["message"]
+    assert "'id' stands more than once" in reply.json()["error"]["message"]
 
 
 async def test_a_damaged_collection_can_be_tried_later(site: Site) -> None:

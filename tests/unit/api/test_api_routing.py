@@ -78,7 +78,7 @@ async def test_a_caller_stays_with_a_variant(routed: Callable[..., Site], sticky
 
 async def test_who_does_not_say_who_he_is_is_drawn_by_request(routed: Callable[..., Site]) -> None:
     site = routed(sticky="user")
-    for odd in ({}, {"user": ""}, {"user": 7}, {"user": ["a"]}):
+    for odd in ({}, {"user": ""}, {"user": None}):
         assert {await variant_of(site, **odd) for _ in range(24)} == {"stable", "canary"}
 
 

@@ -150,7 +150,7 @@ async def test_a_step_that_fails_is_the_analysis_failing():
 async def test_a_digest_has_summary_and_the_surest_names():
     service, steps = articles()
     assert await service.of_text(LONG, soon()) == Digest(True, "", "Short.", ("Ada", "Paris"), estimated_tokens([LONG]))
-    assert steps.sentiment.asked == [LONG]
+    assert steps.sentiment.asked == [LONG.strip()]
 
 
 async def test_a_negative_article_reaches_neither_summary_nor_entities():
@@ -213,6 +213,12 @@ async def test_fetched_texts_are_judged_as_passages_and_cut():
     assert (await service.of_url("page", soon())).success
     assert [asked.direction for asked in judge.asked] == ["passage", "output"] * 2
     assert steps.sentiment.asked == [LONG[:100]] * 2
+
+
+async def test_the_blanks_of_an_article_take_no_room():
+    service, steps = articles(max_chars=100)
+    assert (await service.of_text(" \n" * 500 + LONG[:40] + " " * 500 + "\r\n\t" + LONG[:40], soon())).success
+    assert steps.sentiment.asked == [f"{LONG[:40].strip()}\n{LONG[:40].strip()}"]
 
 
 async def test_a_blocked_article_is_refused():

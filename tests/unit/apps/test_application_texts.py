@@ -5,7 +5,7 @@ import pytest
 from app.apps.backends.core_model import CoreModel, entities_task, sentiment_task, summary_task
 from app.apps.backends.vader import in_stars
 from app.apps.messages import Entity, Sentiment, SummaryRequest
-from app.apps.wording import first_words, has_words, normalised
+from app.apps.wording import first_words, has_words, normalised, normalised_start
 from app.errors import ContextLengthExceeded, EngineFailed, ModelNotFound, SchemaRejected
 from app.messages import Delta, Usage
 
@@ -26,6 +26,15 @@ def test_the_first_words_keep_what_stands_between_them():
 
 def test_normal_form_composes_and_drops_what_nobody_sees():
     assert normalised("  cafe\u0301\u0000 \t au\r\n\r\n\u200b lait ") == "caf\u00e9 au\nlait"
+
+
+@pytest.mark.parametrize("padding", [" ", "\n", "\u200b", "\r\n\t", "\u3000\u200b"])
+def test_the_start_of_a_text_is_counted_after_blanks_are_folded(padding):
+    padded = padding * 200_000 + "one" + padding * 200_000 + "cafe\u0301"
+    assert normalised_start(padded, 100) == normalised(padded)
+    assert normalised_start(padded, 3) == "one"
+    long = " ".join(["one", "two\n", "three"] * 50_000)
+    assert normalised_start(long, 100_000) == normalised(long)[:100_000].rstrip()
 
 
 @pytest.mark.parametrize(

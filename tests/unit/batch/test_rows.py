@@ -73,6 +73,27 @@ def test_the_second_of_two_rows_with_one_custom_id_is_refused(tmp_path):
     assert second.error.message == "Line 2: the custom_id 'a' stands twice: give each its own."
 
 
+def test_a_row_without_a_custom_id_or_with_null_gets_one_that_no_other_row_has(tmp_path):
+    given = ({"prompt": "hi", "custom_id": name} for name in ("row-0", "row-1", "row-1-2", None, "row-2"))
+    rows = read(
+        tmp_path, {"prompt": "hi"}, b"{broken", *given, b'{"prompt": "hi", "custom_id": "\\u0072ow-7"}', QUESTION
+    )
+    assert [row.custom_id for row in rows] == [
+        *("row-0-2", "row-1-3"),
+        *("row-0", "row-1", "row-1-2", "row-5", "row-2"),
+        *("row-7", "row-8"),
+    ]
+    assert [row.number for row in rows if row.error is not None] == [1]
+
+
+def test_a_parquet_row_without_a_custom_id_gets_one_that_no_other_row_has(tmp_path):
+    pq.write_table(pa.table({"prompt": ["a", "b", "c"], "custom_id": [None, "row-0", None]}), tmp_path / "a.parquet")
+    pq.write_table(pa.table({"prompt": ["a", "b"]}), tmp_path / "b.parquet")
+    named, bare = (list(Rows(Place.parse(str(tmp_path / f"{name}.parquet")), 1000)) for name in "ab")
+    assert [row.custom_id for row in named] == ["row-0-2", "row-0", "row-2"]
+    assert [row.custom_id for row in bare] == ["row-0", "row-1"]
+
+
 def test_a_batch_for_one_endpoint_refuses_rows_for_others(tmp_path):
     line = {"custom_id": "a", "method": "POST", "url": "/v1/embeddings", "body": {"input": "x"}}
     (row,) = read(tmp_path, line, endpoint="/v1/chat/completions")
@@ -95,6 +116,28 @@ def test_parquet_rows_are_read_as_columns_structs_or_json(tmp_path):
     assert rows[1].body == QUESTION | {"rag": {"enabled": False}}
     assert "not valid" in rows[2].error.message
     assert rows[3].error.message == "Row 4 needs either messages or prompt."
+
+
+@pytest.mark.parametrize(
+    ("cell", "stop"),
+    [
+        ("[INST]", "[INST]"),
+        ("[/INST]", "[/INST]"),
+        ("<|im_end|>", "<|im_end|>"),
+        ("{", "{"),
+        ("[1]", "[1]"),
+        ("[]", "[]"),
+        ("null", "null"),
+        ("", ""),
+        ('["[INST]", "</s>"]', ["[INST]", "</s>"]),
+        (["[INST]"], ["[INST]"]),
+    ],
+)
+def test_a_parquet_row_s_stop_is_what_it_is_over_http_or_a_list_as_json(tmp_path, cell, stop):
+    pq.write_table(pa.table({"prompt": ["hi"], "stop": [cell]}), tmp_path / "rows.parquet")
+    (row,) = Rows(Place.parse(str(tmp_path / "rows.parquet")), 1000)
+    assert row.error is None
+    assert row.body == QUESTION | {"stop": stop}
 
 
 @pytest.mark.parametrize("name", ["rows.csv", "http://host/rows.jsonl"])

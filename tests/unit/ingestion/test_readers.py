@@ -49,12 +49,16 @@ def test_bad_lines_are_told_with_their_number(tmp_path):
         b'{"text": 5}',
         b'{"text": "\\ud800"}',
         b"\xff",
+        b'{"text": "x", "n": ' + b"9" * 400 + b"}",
+        b'{"text": "x", "n": ' + b"9" * 40 + b"}",
     ]
     path = write(tmp_path, "rows.jsonl", b"\n".join([*lines, b'{"text": "last"}']))
     found = read(path)
-    assert [row.line for row in found if isinstance(row, BadRow)] == [2, 4, 5, 6, 7, 8]
+    assert [row.line for row in found if isinstance(row, BadRow)] == [2, 4, 5, 6, 7, 8, 9, 10]
     assert [row.text for row in found if isinstance(row, Document)] == ["good", "last"]
     assert str(found[3]) == "rows.jsonl:5: row.text is missing or blank"
+    assert str(found[7]) == "rows.jsonl:9: holds a number that is too large"
+    assert "row.metadata.'n' must be text, true, false, or a number from -2^53 to 2^53" in str(found[8])
     assert count_documents([path]) == len(found)
 
 
@@ -121,7 +125,18 @@ def test_text_without_front_matter_stays(text):
 
 
 @pytest.mark.parametrize(
-    ("raw", "value"), [("1.5", 1.5), ("-3", -3), ("nan", "nan"), ("1_0", "1_0"), ("'5'", "5"), ("False", False)]
+    ("raw", "value"),
+    [
+        ("1.5", 1.5),
+        ("-3", -3),
+        ("nan", "nan"),
+        ("inf", "inf"),
+        ("1_0", "1_0"),
+        ("'5'", "5"),
+        ("False", False),
+        ("9" * 400, math.inf),
+        ("-1e999", -math.inf),
+    ],
 )
 def test_front_matter_values(raw, value):
     assert split_front_matter(f"---\nkey: {raw}\n---\n")[0] == {"key": value}
@@ -176,7 +191,13 @@ def test_a_file_that_vanished_is_told(tmp_path):
         ({"text": "x", "metadata": [1]}, "d.metadata must be an object"),
         ({"text": "x", "metadata": {"a": [1]}}, "d.metadata.'a' must be text"),
         ({"text": "x", "metadata": {"a": math.inf}}, "d.metadata.'a' must be text"),
+        ({"text": "x", "metadata": {"a": math.nan}}, "d.metadata.'a' must be text"),
         ({"text": "x", "metadata": {"a": 2**60}}, "d.metadata.'a' must be text"),
+        ({"text": "x", "metadata": {"a": 10**400}}, "d.metadata.'a' must be text, true, false, or a number from -2^53"),
+        ({"text": "x", "metadata": {"a": -1e40}}, "d.metadata.'a' must be text, true, false, or a number from -2^53"),
+        ({"text": "x", "metadata": {"and": 1}}, "d.metadata has the key 'and', with which filters are joined"),
+        ({"text": "x", "or": 1}, "d.metadata has the key 'or', with which filters are joined"),
+        ({"text": "x", "metadata": {"not": True}}, "d.metadata has the key 'not', with which filters are joined"),
         ({"text": "x", "metadata": {"a": "y" * 2000}}, "d.metadata.'a' is longer than"),
         ({"text": "x", "metadata": {"": 1}}, "d.metadata has a key"),
         ({"text": "x", "metadata": {f"k{n}": n for n in range(65)}}, "d.metadata has more than 64 keys"),

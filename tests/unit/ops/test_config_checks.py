@@ -95,6 +95,18 @@ REFUSALS = {
         lambda raw, _: raw["pipeline"]["store"].update(uri="/proc/baton/index"),
         r"pipeline\.store\.uri names '/proc/baton/index', where nothing can be written \(.+\): name a folder",
     ),
+    "batches in a file": (
+        lambda raw, folder: raw["settings"].update(batches={"folder": str(folder / "binary")}),
+        r"settings\.batches\.folder names .*, where no files can be kept \(Not a directory\): name a folder",
+    ),
+    "batches below a file": (
+        lambda raw, folder: raw["settings"].update(batches={"folder": str(folder / "binary" / "batches")}),
+        r"settings\.batches\.folder names .*, where no files can be kept \(Not a directory\)",
+    ),
+    "batches that cannot be made": (
+        lambda raw, _: raw["settings"].update(batches={"folder": "/proc/baton/batches"}),
+        r"settings\.batches\.folder names '/proc/baton/batches', where no files can be kept \(.+\)",
+    ),
     "CPUs of a stage": (
         lambda raw, _: stage("retriever", ray_actor_options={"num_cpus": 500})(raw),
         r"A replica of pipeline\.stages\.retriever asks for 500 CPUs \(num_cpus\), and this machine offers 8 ",
@@ -134,6 +146,7 @@ def test_what_cannot_work_is_refused_before_it_is_sent(program, case, tmp_path, 
     [
         lambda raw: None,
         lambda raw: raw["pipeline"].update(store={"kind": "lancedb", "uri": "s3://bucket/index"}),
+        lambda raw: raw["settings"].update(batches={"folder": "/tmp/baton-none/batches"}),
         stage("retriever", ray_actor_options={"num_cpus": 0}, num_replicas=50),
         stage("postprocessor", autoscaling_config={"min_replicas": 0, "max_replicas": 50}),
         lambda raw: raw["models"][0]["options"].update(ray_actor_options={"num_cpus": 8}) or all_free(raw),

@@ -235,6 +235,11 @@ async def test_two_megabytes_of_tags_are_read_in_seconds(tags):
         (answer(HTML, status="404 Not Found"), PageUnusable, r"no page at this URL \(the server said 404\)"),
         (answer(b"<html><script>x</script></html>"), PageUnusable, "holds no text"),
         (answer(b""), PageUnusable, "holds no text"),
+        (
+            answer("<html><p>\u200b\u2060</p></html>".encode(), "text/html; charset=utf-8"),
+            PageUnusable,
+            "holds no text",
+        ),
         (answer(HTML, status="500 Oops"), UpstreamFailed, "answered 500"),
         (answer(HTML, status="302 Found"), UpstreamFailed, "answered 302"),
         (answer(HTML, Content_Length="100000"), UpstreamFailed, "broke off"),
