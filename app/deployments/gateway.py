@@ -17,6 +17,7 @@ from app.api.application import build_api
 from app.api.rpc.service import RpcService
 from app.batch.store import check_folder
 from app.batch.worker import BatchWorker
+from app.config.batches import BatchesConfig
 from app.config.gateway import GatewayConfig
 from app.config.pipeline import PipelineSettings, PipelineShape
 from app.config.serve import STAGES
@@ -31,6 +32,7 @@ from app.failures import last_words
 from app.handles import LocalCall, RemoteCall, RemoteRetriever, StageCall
 from app.handoff import HandoffMeter
 from app.keys.ring import Keys
+from app.logs import logger
 from app.metrics import Metrics, RayMetrics
 from app.notes import note_request
 from app.remote_engine import RemoteEngine
@@ -38,6 +40,7 @@ from app.routing.pipeline import RoutedPipeline
 from app.stages.generator import Generator
 from app.traces import Traces
 
+_log = logger("gateway")
 #: How long an answer to "is everything ready?" is reused: probes come every few seconds from several sides.
 _READINESS_SECONDS = 1.0
 #: How long Serve's controller may take to say: a probe that hangs tells nobody anything.
@@ -129,13 +132,22 @@ class Gateway(GatewayRpcs):
     async def _take(self, user_config: Any) -> None:
         settings = PipelineSettings.parse(user_config, "settings")
         gateway = settings.gateway(self._shape)
-        await asyncio.to_thread(check_folder, gateway.batches, make=True)
+        await self._check_folder(gateway.batches)
         keys = await self._keys.load(settings.auth)
         await self._configure_stages(settings)
         await asyncio.to_thread(self._traces.configure, settings.traces)
         self._keys.use(keys)
         self._settings = gateway
         self._batches.configure(gateway.batches)
+
+    async def _check_folder(self, batches: BatchesConfig) -> None:
+        """Refuse a folder in which nothing can be kept, but where one in force fails serve on without batches."""
+        try:
+            await asyncio.to_thread(check_folder, batches, make=True)
+        except ConfigError as error:
+            if self._settings is not None and self._settings.batches.folder != batches.folder:
+                raise
+            _log.error("gateway: batches are off: %s", error.message)
 
     async def _configure_stages(self, settings: PipelineSettings) -> None:
         """Configure all stages of this process or, when one refuses, none."""
