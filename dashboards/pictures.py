@@ -34,10 +34,7 @@ WAIVED: dict[Query, str] = {
     ("baton-pipeline", "Failing open", "A"): "the policy of `make run` asks no classifier",
     ("baton-pipeline", "Trouble by stage", "D"): "no replica died and no stage of its own was full",
     ("baton-cluster", "Nodes", "B"): "no autoscaler",
-    ("baton-cluster", "GPU load", "A"): _NO_GPU,
-    ("baton-cluster", "GPU memory", "A"): _NO_GPU,
-    ("baton-cluster", "GPU power", "A"): _NO_GPU,
-    ("baton-cluster", "GPU power", "B"): _NO_GPU,
+    **{("baton-cluster", f"GPU {what}", query): _NO_GPU for what in ("load", "memory", "power") for query in "AB"},
     ("baton-cluster", "Energy per request", "A"): _NO_GPU,
     ("baton-cluster", "Energy per 1,000 tokens", "A"): _NO_GPU,
 }

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dashboards.board import SCOPE, Board, Panel, Row
 from dashboards.boards.asks import largest, quantile, rate, total
+from dashboards.promql import ANSWERING
 
 _BY = ("application", "deployment")
 _NAMES = "{{application}} {{deployment}}"
@@ -114,41 +115,56 @@ _NODES = (
     ),
 )
 _TOKENS = rate("ray_baton_tokens_total", 'direction="out"', by=("job",))
-_WATTS = 'sum(DCGM_FI_DEV_POWER_USAGE{exported_namespace="$namespace"})'
+
+
+def _dcgm(metric: str) -> str:
+    """Return a gauge of the DCGM exporter by GPU; it runs beside Baton, so its target's namespace is another one."""
+    return f'max by (Hostname, gpu) ({metric}{{exported_namespace="$namespace"}})'
+
+
+def _gpu(title: str, description: str, unit: str, dcgm: str, ray: str) -> Panel:
+    """Return a panel on GPUs: from the DCGM exporter, and as Ray sees them only where that one tells nothing."""
+    return Panel(
+        title,
+        f"{description} From the DCGM exporter, where it runs; else as Ray sees it.",
+        unit,
+        ((dcgm, "{{Hostname}} {{gpu}}"), (f"({ray}) unless on () ({dcgm})", "{{ip}} {{GpuIndex}}")),
+    )
+
+
+_WATTS_BY_DCGM = _dcgm("DCGM_FI_DEV_POWER_USAGE")
+_WATTS_BY_RAY = f"{largest('ray_node_gpu_power_milliwatts', by=_DEVICE)} / 1000"
+_WATTS = f"(sum({_WATTS_BY_DCGM}) or sum({_WATTS_BY_RAY}))"
 _GPU = (
-    Panel(
+    _gpu(
         "GPU load",
-        "As Ray sees it.",
+        "Share of the time in which the GPU did something.",
         "percent",
-        ((largest("ray_node_gpus_utilization", by=_DEVICE), "{{ip}} {{GpuIndex}}"),),
+        _dcgm("DCGM_FI_DEV_GPU_UTIL"),
+        largest("ray_node_gpus_utilization", by=_DEVICE),
     ),
-    Panel(
+    _gpu(
         "GPU memory",
         "An engine takes its share at the start; what grows later is a leak.",
         "bytes",
-        ((f"{largest('ray_node_gram_used', by=_DEVICE)} * {_MIB}", "{{ip}} {{GpuIndex}}"),),
+        f"{_dcgm('DCGM_FI_DEV_FB_USED')} * {_MIB}",
+        f"{largest('ray_node_gram_used', by=_DEVICE)} * {_MIB}",
     ),
+    _gpu("GPU power", "What the GPUs draw.", "watt", _WATTS_BY_DCGM, _WATTS_BY_RAY),
     Panel(
-        "GPU power",
-        "From the DCGM exporter, where it runs; else as Ray sees it.",
-        "watt",
+        "Energy per request",
+        "Watts of the GPUs by answered questions and embedded texts a second; other routes need no GPU to speak of.",
+        "joule",
         (
             (
-                'sum by (Hostname, gpu) (DCGM_FI_DEV_POWER_USAGE{exported_namespace="$namespace"})',
-                "{{Hostname}} {{gpu}}",
+                f'{_WATTS} / sum(baton:requests:rate5m{{{SCOPE},{ANSWERING},outcome="answered"}})',
+                "joules per request",
             ),
-            (f"{largest('ray_node_gpu_power_milliwatts', by=_DEVICE)} / 1000", "{{ip}} {{GpuIndex}}"),
         ),
     ),
     Panel(
-        "Energy per request",
-        "Watts of the GPUs by answered requests a second, from the DCGM exporter.",
-        "joule",
-        ((f'{_WATTS} / sum(baton:requests:rate5m{{{SCOPE},outcome="answered"}})', "joules per request"),),
-    ),
-    Panel(
         "Energy per 1,000 tokens",
-        "Watts of the GPUs by thousand generated tokens a second, from the DCGM exporter.",
+        "Watts of the GPUs by thousand generated tokens a second.",
         "joule",
         ((f"1000 * {_WATTS} / sum({_TOKENS})", "joules per 1,000 tokens"),),
     ),
