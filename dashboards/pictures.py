@@ -21,10 +21,16 @@ from dashboards.output import BOARDS, ROOT, board_path
 
 _POINTS = 120
 _COLUMNS = 3
+_LEGENDS = 2  # side by side below a panel
+_NAME = 42  # characters of a legend that fit there
 _SCALES = {"percentunit": (100, "%"), "percent": (1, "%"), "bytes": (1 / 2**30, "GiB"), "Bps": (1 / 2**20, "MiB/s")}
 _UNITS = {"ms": "ms", "s": "s", "reqps": "requests/s", "ops": "1/s", "watt": "W", "joule": "J"}
 #: Board, panel and the letter of one of its queries.
 Query = tuple[str, str, str]
+#: Legend and rows of one query, as Prometheus answers it.
+Answer = tuple[str, list[dict[str, Any]]]
+#: Name and points (minute, value) of one curve.
+Line = tuple[str, list[tuple[float, float]]]
 _NO_GPU = "no GPU"
 #: Queries that may bring nothing, with the reason.
 WAIVED: dict[Query, str] = {
@@ -67,54 +73,106 @@ def _legend(pattern: str, labels: dict[str, str]) -> str:
     return re.sub(r"\{\{\w+\}\}", "-", pattern)  # a label that a row lacks
 
 
-def _draw(axes: Any, panel: dict[str, Any], answers: list[tuple[str, list[dict[str, Any]]]], end: float) -> list[int]:
-    """Draw one panel and return how many lines each of its queries has."""
+def _scale(panel: dict[str, Any]) -> tuple[float, str]:
+    """Return what values are multiplied by, and their unit then."""
     unit = panel["fieldConfig"]["defaults"]["unit"]
-    factor, name = _SCALES.get(unit, (1, _UNITS.get(unit, "")))
-    lines = []
+    return _SCALES.get(unit, (1, _UNITS.get(unit, "")))
+
+
+def lines_of(panel: dict[str, Any], answers: list[Answer], end: float) -> list[list[Line]]:
+    """Return the lines of each query: what Prometheus answered, scaled, over the minutes to ``end``."""
+    factor, _ = _scale(panel)
+    drawn: list[list[Line]] = []
     for pattern, found in answers:
-        lines.append(0)
+        drawn.append([])
         for row in found:
             points = [((float(at) - end) / 60, float(value) * factor) for at, value in row["values"]]
             points = [(at, value) for at, value in points if math.isfinite(value)]
             if points:
-                axes.plot(*zip(*points, strict=True), linewidth=1.2, label=_legend(pattern, row["metric"])[:42])
-                lines[-1] += 1
+                drawn[-1].append((_legend(pattern, row["metric"])[:_NAME], points))
+    return drawn
+
+
+def draw(axes: Any, panel: dict[str, Any], lines: list[Line]) -> None:
+    """Draw one panel: curves over time above their legend, or what Grafana shows as numbers as the last ones."""
     axes.set_title(panel["title"], fontsize=9)
-    axes.set_ylabel(name, fontsize=7)
-    axes.tick_params(labelsize=6)
-    axes.set_ylim(bottom=0)
-    if any(lines):
-        axes.legend(fontsize=5, loc="upper left", ncols=1 if sum(lines) < 5 else 2, framealpha=0.6)
-    else:
+    if not lines:
         axes.text(0.5, 0.5, "nothing was recorded", ha="center", transform=axes.transAxes, fontsize=8)
-    return lines
+    if panel["type"] == "stat" or not lines:
+        axes.set_xticks([])
+        axes.set_yticks([])
+        _numbers(axes, panel, lines)
+        return
+    for name, points in lines:
+        axes.plot(*zip(*points, strict=True), linewidth=1.2, label=name)
+    axes.set_ylabel(_scale(panel)[1], fontsize=7)
+    axes.tick_params(labelsize=6)
+    if min(value for _, points in lines for _, value in points) >= 0:
+        axes.set_ylim(bottom=0)
+    axes.legend(
+        fontsize=7, loc="upper center", bbox_to_anchor=(0.5, -0.1), ncols=_LEGENDS, frameon=False, borderaxespad=0
+    )
+
+
+def _numbers(axes: Any, panel: dict[str, Any], lines: list[Line]) -> None:
+    unit = _scale(panel)[1]
+    for place, (name, points) in enumerate(lines):
+        height = 1 - (place + 0.5) / len(lines)
+        axes.text(0.04, height, name, ha="left", va="center", transform=axes.transAxes, fontsize=8)
+        text = f"{points[-1][1]:,.2f} {unit}".rstrip()
+        axes.text(0.96, height, text, ha="right", va="center", transform=axes.transAxes, fontsize=14)
+
+
+def _height(panel: dict[str, Any], lines: list[Line]) -> float:
+    """Return the inches that a panel needs: its curves, and the legend's rows below them."""
+    if panel["type"] == "stat":
+        return max(1.0, 0.35 * len(lines) + 0.3)
+    return 2.4 + 0.15 * math.ceil(len(lines) / _LEGENDS)
 
 
 def picture(client: httpx.Client, uid: str, minutes: float, end: float, folder: Path) -> list[Query]:
     """Draw one board; return its queries without a line. Raises ValueError with a query that Prometheus refused."""
-    from matplotlib import pyplot
-
     board = json.loads(board_path(uid).read_text(encoding="utf-8"))
-    panels = [panel for panel in board["panels"] if panel["type"] != "row"]
-    rows = math.ceil(len(panels) / _COLUMNS)
-    figure, grid = pyplot.subplots(rows, _COLUMNS, figsize=(15, 2.6 * rows), squeeze=False, layout="constrained")
     empty: list[Query] = []
-    for place, axes in enumerate(grid.flat):
-        if place >= len(panels):
-            axes.set_axis_off()
+    filled: list[tuple[dict[str, Any], list[Line]]] = []
+    for panel in board["panels"]:
+        if panel["type"] == "row":
             continue
-        panel = panels[place]
+        targets = panel["targets"]
         answers = [
             (target["legendFormat"], series(client, target["expr"], end - minutes * 60, end, "1m"))
-            for target in panel["targets"]
+            for target in targets
         ]
-        drawn = zip(panel["targets"], _draw(axes, panel, answers, end), strict=True)
-        empty += [(uid, panel["title"], target["refId"]) for target, lines in drawn if not lines]
-    figure.suptitle(f"{board['title']} (minutes before the end)", fontsize=11)
-    figure.savefig(folder / f"{uid}.png", dpi=90)
-    pyplot.close(figure)
+        drawn = lines_of(panel, answers, end)
+        empty += [
+            (uid, panel["title"], target["refId"]) for target, found in zip(targets, drawn, strict=True) if not found
+        ]
+        filled.append((panel, [line for found in drawn for line in found]))
+    _save(f"{board['title']} (minutes before the end)", filled, folder / f"{uid}.png")
     return empty
+
+
+def _save(title: str, filled: list[tuple[dict[str, Any], list[Line]]], path: Path) -> None:
+    """Draw panels side by side, each row as high as its highest one."""
+    from matplotlib import pyplot
+
+    rows = [filled[start : start + _COLUMNS] for start in range(0, len(filled), _COLUMNS)]
+    heights = [max(_height(panel, lines) for panel, lines in row) for row in rows]
+    figure, grid = pyplot.subplots(
+        len(rows),
+        _COLUMNS,
+        figsize=(15, sum(heights) + 0.5),
+        squeeze=False,
+        layout="constrained",
+        gridspec_kw={"height_ratios": heights},
+    )
+    for axes in grid.flat[len(filled) :]:
+        axes.set_axis_off()
+    for axes, (panel, lines) in zip(grid.flat, filled, strict=False):
+        draw(axes, panel, lines)
+    figure.suptitle(title, fontsize=11)
+    figure.savefig(path, dpi=90)
+    pyplot.close(figure)
 
 
 def main() -> int:
