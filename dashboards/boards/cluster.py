@@ -3,50 +3,27 @@
 from __future__ import annotations
 
 from dashboards.board import SCOPE, Board, Panel, Row
-from dashboards.boards.asks import largest, quantile, rate, total
-from dashboards.promql import ANSWERING
+from dashboards.boards import serve
+from dashboards.boards.asks import largest, rate, total
+from dashboards.promql import ANSWERING, select
 
 _BY = ("application", "deployment")
 _NAMES = "{{application}} {{deployment}}"
 _SPILLED = 'State="Spilled"'
 #: Ray's own processes and its workers; other rows are named after the command line that started them.
 _PROCESSES = 'Component=~"ray::.+|raylet|gcs|agent"'
+_RESIDENT = select("ray_component_rss_bytes", _PROCESSES, scope=SCOPE)
+_MEMORY = f"sum by (Component) ({_RESIDENT})"
+#: Judged once for all that the board shows: by itself topk picks anew at every point, and more lines than ten appear.
+_LARGEST = f"topk(10, sum by (Component) (max_over_time({_RESIDENT}[$__range] @ end())))"
 _DEVICE = ("ip", "GpuIndex")
 _MIB = 1024 * 1024
 
 _SERVE = (
-    Panel(
-        "99th percentile by deployment",
-        "Serve's processing latency, streams to their end.",
-        "ms",
-        ((quantile(0.99, "ray_serve_deployment_processing_latency_ms", by=_BY), _NAMES),),
-    ),
-    Panel(
-        "Requests by deployment",
-        "Calls of each deployment.",
-        "reqps",
-        ((rate("ray_serve_deployment_request_counter_total", by=_BY), _NAMES),),
-    ),
-    Panel(
-        "Errors by deployment",
-        "Calls that raised; refusals of ours (a blocked text) are among them.",
-        "reqps",
-        (
-            (
-                rate("ray_serve_deployment_error_counter_total", by=(*_BY, "exception_type")),
-                _NAMES + " {{exception_type}}",
-            ),
-        ),
-    ),
-    Panel(
-        "Replicas wanted and healthy",
-        "Where the two differ for long, nodes or GPUs are missing.",
-        "none",
-        (
-            (largest("ray_serve_autoscaling_target_replicas", by=_BY), _NAMES + " wanted"),
-            (total("ray_serve_deployment_replica_healthy", by=_BY), _NAMES + " healthy"),
-        ),
-    ),
+    serve.latency(),
+    serve.requests(),
+    serve.errors(),
+    serve.replicas(),
     Panel(
         "Replica starts",
         "Since the cluster began; a replica that starts again and again fails.",
@@ -81,9 +58,10 @@ _NODES = (
     ),
     Panel(
         "Memory by process",
-        "Resident bytes; shared memory counts in each process that maps it.",
+        "Resident bytes of the ten that were largest at any time shown, those that ended as well; shared memory counts "
+        "in each process that maps it.",
         "bytes",
-        ((f"topk(10, {total('ray_component_rss_bytes', _PROCESSES, by=('Component',))})", "{{Component}}"),),
+        ((f"{_MEMORY} and on (Component) {_LARGEST}", "{{Component}}"),),
     ),
     Panel(
         "Object store",

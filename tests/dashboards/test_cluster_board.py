@@ -1,4 +1,4 @@
-"""The panels on GPUs and energy, worked out by promtool: with the DCGM exporter and without it."""
+"""Panels of the cluster's board, worked out by promtool: GPUs and energy with the DCGM exporter and without, memory."""
 
 import pytest
 import yaml
@@ -65,3 +65,11 @@ def test_a_gpu_is_shown_once(tmp_path, title, factor):
     dcgm, ray = queries(title)
     check(tmp_path, RAY, [(dcgm, None), (ray, factor)])
     check(tmp_path, RAY | DCGM, [(dcgm, 2 * factor), (ray, None)])
+
+
+def test_memory_is_shown_of_the_ten_that_were_largest_at_any_time(tmp_path):
+    world = {f'ray_component_rss_bytes{{{SCOPE},Component="ray::{size}"}}': str(size) for size in range(100, 112)}
+    # One was far larger a while ago.
+    world[f'ray_component_rss_bytes{{{SCOPE},Component="ray::was"}}'] = "500x5 7"
+    (memory,) = queries("Memory by process")
+    check(tmp_path, world, [(memory, 7 + sum(range(103, 112)))])
