@@ -24,6 +24,7 @@ import httpx
 from dashboards.output import RULES
 from tests.app.baton import MODEL, ROOT, Baton, Caller
 from tests.app.test_metrics import hang_up
+from tests.dashboards import names
 
 SCRAPE = Path(__file__).with_name("scrape.txt")
 PROMETHEUS_PORT = 19590
@@ -131,6 +132,11 @@ def condensed(page: str) -> str:
     return "\n".join(out) + "\n"
 
 
+def heading() -> str:
+    """Return the line that says what the page was collected with."""
+    return f"# Collected with {' and '.join(' '.join(found) for found in names.installed().items())}.\n"
+
+
 @contextlib.contextmanager
 def prometheus(folder: Path | None, target: int) -> Iterator[None]:
     """Run a Prometheus that scrapes the page every five seconds into ``folder``."""
@@ -172,7 +178,7 @@ def main() -> None:
                 for _ in range(3):
                     baton.chat(_QUESTION, model="default", max_tokens=16)
                     time.sleep(8)
-                SCRAPE.write_text(condensed(httpx.get(baton.metrics, timeout=30).text))
+                SCRAPE.write_text(heading() + condensed(httpx.get(baton.metrics, timeout=30).text))
         finally:
             baton.stop()
     print(f"wrote {SCRAPE}: {len(SCRAPE.read_text().splitlines())} lines")
