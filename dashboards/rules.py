@@ -15,6 +15,8 @@ _BANNER = "# Written by `make generate` from dashboards/; change that, not this 
 RUNBOOK = "docs/runbook.md"
 #: Paths of boards on Grafana; the chart puts its address before them.
 BOARDS = "/d/"
+#: The chart puts the release's job in its place.
+JOB = "baton-metrics"
 _SLOW_WINDOWS = ("1d", "3d")
 _QUEUES = "ray_baton_queued|ray_serve_deployment_queued_queries|ray_vllm_num_requests_waiting"
 
@@ -69,7 +71,8 @@ def _alert(alert: Alert) -> dict[str, Any]:
         "alert": alert.name,
         "expr": alert.expr,
         "for": alert.wait,
-        "labels": {"severity": alert.severity},
+        # What other exporters tell of has no job, or theirs; Alertmanager and boards tell releases apart by it.
+        "labels": {"severity": alert.severity, "job": JOB},
         "annotations": {
             "summary": alert.summary,
             "description": alert.description,

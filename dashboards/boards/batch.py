@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dashboards.board import Board, Panel, Row
+from dashboards.boards import serve
 from dashboards.boards.asks import quantile, rate, total
 from dashboards.promql import ANSWERING
 
@@ -59,5 +60,5 @@ BOARD = Board(
     "baton-batch",
     "Baton / Batch",
     "How far batches are, and what their rows take from those who wait for an answer.",
-    (_ROWS, _OTHERS),
+    (_ROWS, _OTHERS, serve.row('deployment=~"gateway|generator"')),
 )

@@ -3,49 +3,27 @@
 from __future__ import annotations
 
 from dashboards.board import SCOPE, Board, Panel, Row
-from dashboards.boards.asks import largest, quantile, rate, total
+from dashboards.boards import serve
+from dashboards.boards.asks import largest, rate, total
+from dashboards.promql import ANSWERING, select
 
 _BY = ("application", "deployment")
 _NAMES = "{{application}} {{deployment}}"
 _SPILLED = 'State="Spilled"'
 #: Ray's own processes and its workers; other rows are named after the command line that started them.
 _PROCESSES = 'Component=~"ray::.+|raylet|gcs|agent"'
+_RESIDENT = select("ray_component_rss_bytes", _PROCESSES, scope=SCOPE)
+_MEMORY = f"sum by (Component) ({_RESIDENT})"
+#: Judged once for all that the board shows: by itself topk picks anew at every point, and more lines than ten appear.
+_LARGEST = f"topk(10, sum by (Component) (max_over_time({_RESIDENT}[$__range] @ end())))"
 _DEVICE = ("ip", "GpuIndex")
 _MIB = 1024 * 1024
 
 _SERVE = (
-    Panel(
-        "99th percentile by deployment",
-        "Serve's processing latency, streams to their end.",
-        "ms",
-        ((quantile(0.99, "ray_serve_deployment_processing_latency_ms", by=_BY), _NAMES),),
-    ),
-    Panel(
-        "Requests by deployment",
-        "Calls of each deployment.",
-        "reqps",
-        ((rate("ray_serve_deployment_request_counter_total", by=_BY), _NAMES),),
-    ),
-    Panel(
-        "Errors by deployment",
-        "Calls that raised; refusals of ours (a blocked text) are among them.",
-        "reqps",
-        (
-            (
-                rate("ray_serve_deployment_error_counter_total", by=(*_BY, "exception_type")),
-                _NAMES + " {{exception_type}}",
-            ),
-        ),
-    ),
-    Panel(
-        "Replicas wanted and healthy",
-        "Where the two differ for long, nodes or GPUs are missing.",
-        "none",
-        (
-            (largest("ray_serve_autoscaling_target_replicas", by=_BY), _NAMES + " wanted"),
-            (total("ray_serve_deployment_replica_healthy", by=_BY), _NAMES + " healthy"),
-        ),
-    ),
+    serve.latency(),
+    serve.requests(),
+    serve.errors(),
+    serve.replicas(),
     Panel(
         "Replica starts",
         "Since the cluster began; a replica that starts again and again fails.",
@@ -80,9 +58,10 @@ _NODES = (
     ),
     Panel(
         "Memory by process",
-        "Resident bytes; shared memory counts in each process that maps it.",
+        "Resident bytes of the ten that were largest at any time shown, those that ended as well; shared memory counts "
+        "in each process that maps it.",
         "bytes",
-        ((f"topk(10, {total('ray_component_rss_bytes', _PROCESSES, by=('Component',))})", "{{Component}}"),),
+        ((f"{_MEMORY} and on (Component) {_LARGEST}", "{{Component}}"),),
     ),
     Panel(
         "Object store",
@@ -114,41 +93,56 @@ _NODES = (
     ),
 )
 _TOKENS = rate("ray_baton_tokens_total", 'direction="out"', by=("job",))
-_WATTS = 'sum(DCGM_FI_DEV_POWER_USAGE{exported_namespace="$namespace"})'
+
+
+def _dcgm(metric: str) -> str:
+    """Return a gauge of the DCGM exporter by GPU; it runs beside Baton, so its target's namespace is another one."""
+    return f'max by (Hostname, gpu) ({metric}{{exported_namespace="$namespace"}})'
+
+
+def _gpu(title: str, description: str, unit: str, dcgm: str, ray: str) -> Panel:
+    """Return a panel on GPUs: from the DCGM exporter, and as Ray sees them only where that one tells nothing."""
+    return Panel(
+        title,
+        f"{description} From the DCGM exporter, where it runs; else as Ray sees it.",
+        unit,
+        ((dcgm, "{{Hostname}} {{gpu}}"), (f"({ray}) unless on () ({dcgm})", "{{ip}} {{GpuIndex}}")),
+    )
+
+
+_WATTS_BY_DCGM = _dcgm("DCGM_FI_DEV_POWER_USAGE")
+_WATTS_BY_RAY = f"{largest('ray_node_gpu_power_milliwatts', by=_DEVICE)} / 1000"
+_WATTS = f"(sum({_WATTS_BY_DCGM}) or sum({_WATTS_BY_RAY}))"
 _GPU = (
-    Panel(
+    _gpu(
         "GPU load",
-        "As Ray sees it.",
+        "Share of the time in which the GPU did something.",
         "percent",
-        ((largest("ray_node_gpus_utilization", by=_DEVICE), "{{ip}} {{GpuIndex}}"),),
+        _dcgm("DCGM_FI_DEV_GPU_UTIL"),
+        largest("ray_node_gpus_utilization", by=_DEVICE),
     ),
-    Panel(
+    _gpu(
         "GPU memory",
         "An engine takes its share at the start; what grows later is a leak.",
         "bytes",
-        ((f"{largest('ray_node_gram_used', by=_DEVICE)} * {_MIB}", "{{ip}} {{GpuIndex}}"),),
+        f"{_dcgm('DCGM_FI_DEV_FB_USED')} * {_MIB}",
+        f"{largest('ray_node_gram_used', by=_DEVICE)} * {_MIB}",
     ),
+    _gpu("GPU power", "What the GPUs draw.", "watt", _WATTS_BY_DCGM, _WATTS_BY_RAY),
     Panel(
-        "GPU power",
-        "From the DCGM exporter, where it runs; else as Ray sees it.",
-        "watt",
+        "Energy per request",
+        "Watts of the GPUs by answered questions and embedded texts a second; other routes need no GPU to speak of.",
+        "joule",
         (
             (
-                'sum by (Hostname, gpu) (DCGM_FI_DEV_POWER_USAGE{exported_namespace="$namespace"})',
-                "{{Hostname}} {{gpu}}",
+                f'{_WATTS} / sum(baton:requests:rate5m{{{SCOPE},{ANSWERING},outcome="answered"}})',
+                "joules per request",
             ),
-            (f"{largest('ray_node_gpu_power_milliwatts', by=_DEVICE)} / 1000", "{{ip}} {{GpuIndex}}"),
         ),
     ),
     Panel(
-        "Energy per request",
-        "Watts of the GPUs by answered requests a second, from the DCGM exporter.",
-        "joule",
-        ((f'{_WATTS} / sum(baton:requests:rate5m{{{SCOPE},outcome="answered"}})', "joules per request"),),
-    ),
-    Panel(
         "Energy per 1,000 tokens",
-        "Watts of the GPUs by thousand generated tokens a second, from the DCGM exporter.",
+        "Watts of the GPUs by thousand generated tokens a second.",
         "joule",
         ((f"1000 * {_WATTS} / sum({_TOKENS})", "joules per 1,000 tokens"),),
     ),

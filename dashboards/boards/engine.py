@@ -78,6 +78,18 @@ _LOAD = (
         "none",
         ((quantile(0.95, "ray_vllm_iteration_tokens_total", by=_BY), "{{model_name}} p95"),),
     ),
+    Panel(
+        "Preemptions",
+        "Requests put out of the batch because the KV cache was full; they are computed again.",
+        "ops",
+        (
+            (
+                # vLLM tells of none before the first.
+                f"{_summed('ray_vllm_num_preemptions_total')} or 0 * {total('ray_vllm_num_requests_running', by=_BY)}",
+                "{{model_name}}",
+            ),
+        ),
+    ),
 )
 _TIMES = (
     _p95("Time to first token", "Inside the engine.", "ray_vllm_time_to_first_token_seconds"),
@@ -93,7 +105,7 @@ _SERVE = (
         "Calls of Serve's generator deployments.",
         "reqps",
         ((rate("ray_serve_deployment_request_counter_total", _GENERATOR, by=("application",)), "{{application}}"),),
-        width=6,
+        width=8,
     ),
     Panel(
         "99th percentile by model application",
@@ -105,14 +117,26 @@ _SERVE = (
                 "{{application}}",
             ),
         ),
-        width=6,
+        width=8,
     ),
     Panel(
         "Ongoing by model application",
         "Calls at work in the replicas.",
         "none",
         ((total("ray_serve_replica_processing_queries", _GENERATOR, by=("application",)), "{{application}}"),),
-        width=6,
+        width=8,
+    ),
+    Panel(
+        "Errors by model application",
+        "Calls that raised; a caller who hung up is a `CancelledError`.",
+        "reqps",
+        (
+            (
+                rate("ray_serve_deployment_error_counter_total", _GENERATOR, by=("application", "exception_type")),
+                "{{application}} {{exception_type}}",
+            ),
+        ),
+        width=12,
     ),
     Panel(
         "Engine replicas",
@@ -125,7 +149,7 @@ _SERVE = (
                 "{{application}} starts",
             ),
         ),
-        width=6,
+        width=12,
     ),
 )
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dashboards.board import SCOPE, Board, Panel, Row
+from dashboards.boards import serve
 from dashboards.boards.asks import VARIANT, largest, quantiles, rate, total
 from dashboards.promql import ANSWERING, GIVEN
 from dashboards.slos import SLOS
@@ -32,7 +33,7 @@ _ALERTS = Panel(
     "none",
     (
         (
-            'sum by (alertname, severity) (ALERTS{alertname=~"Baton.+",alertstate="firing",namespace="$namespace"})',
+            f'sum by (alertname, severity) (ALERTS{{alertname=~"Baton.+",alertstate="firing",{SCOPE}}})',
             "{{alertname}}",
         ),
     ),
@@ -146,5 +147,6 @@ BOARD = Board(
                 ),
             ),
         ),
+        serve.row(),
     ),
 )

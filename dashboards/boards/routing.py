@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dashboards.board import SCOPE, Board, Panel, Row
+from dashboards.boards import serve
 from dashboards.boards.asks import VARIANT, quantile, rate
 from dashboards.promql import ANSWERING, COUNTED, HURT
 from dashboards.promql import rate as rate_over
@@ -193,5 +194,6 @@ BOARD = Board(
     "baton-routing",
     "Baton / Routing",
     "Which variant is better, and whether that is more than chance.",
-    (_SPREAD, _SIDE_BY_SIDE, _SIGNIFICANCE),
+    # Variants differ in what they ask of these two.
+    (_SPREAD, _SIDE_BY_SIDE, _SIGNIFICANCE, serve.row('deployment=~"gateway|generator"')),
 )

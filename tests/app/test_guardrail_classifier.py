@@ -5,53 +5,23 @@ import time
 
 import pytest
 import torch
-from transformers import BertConfig, BertForSequenceClassification, BertTokenizerFast
+from transformers import BertForSequenceClassification
 
 from app.config.guardrail import GuardrailConfig
 from app.errors import ConfigError
 from app.messages import JudgeRequest
 from app.stages.guardrail import Guardrail
+from tests.app.tiny_classifier import POSITIONS, make
 
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
-    path = tmp_path_factory.mktemp("classifier")
-    words = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "awful", "fine", "word"]
-    (path / "vocab.txt").write_text("\n".join(words), encoding="utf-8")
-    BertTokenizerFast(str(path / "vocab.txt")).save_pretrained(path)
-    torch.manual_seed(0)
-    config = BertConfig(
-        vocab_size=len(words),
-        hidden_size=16,
-        num_hidden_layers=1,
-        num_attention_heads=2,
-        intermediate_size=16,
-        max_position_embeddings=32,
-        id2label={0: "ok", 1: "toxic"},
-        label2id={"ok": 0, "toxic": 1},
-    )
-    model = BertForSequenceClassification(config)
-    train(model, BertTokenizerFast.from_pretrained(path))
-    model.save_pretrained(path)
-    return path
+    return make(tmp_path_factory.mktemp("classifier"))
 
 
-def train(model, tokenizer):
-    texts = ["awful", "awful word", "word awful word", "fine", "word", "fine word", "word word word fine", "word " * 6]
-    texts += ["word " * i + "awful" + " word" * (6 - i) for i in range(7)]
-    labels = torch.tensor([int("awful" in text) for text in texts])
-    batch = tokenizer(texts, padding=True, return_tensors="pt")
-    optimizer = torch.optim.Adam(model.parameters(), lr=0.02)
-    for _ in range(60):
-        optimizer.zero_grad()
-        model(**batch, labels=labels).loss.backward()
-        optimizer.step()
-
-
-def build(folder, **rule):
-    raw = {
-        "policies": {"default": {"classifier": {"path": str(folder), "labels": ["toxic"], "windowTokens": 8, **rule}}}
-    }
+def build(folder, on_error="fail_closed", **rule):
+    classifier = {"path": str(folder), "labels": ["toxic"], "windowTokens": 8, **rule}
+    raw = {"policies": {"default": {"classifier": classifier, "onError": on_error}}}
     stage = Guardrail(GuardrailConfig.parse(raw, "guardrail"))
     stage.start()
     return stage
@@ -70,6 +40,13 @@ def test_a_wrong_path_or_label_is_named(folder, tmp_path):
         build(tmp_path / "nothing-here")
     with pytest.raises(ConfigError, match=r"classifier\.labels: the classifier has no label 'bad'"):
         build(folder, labels=["bad"])
+
+
+def test_a_text_that_the_model_cannot_take_fails_as_the_policy_says(folder):
+    """As when the dashboards' scrape is collected: windows longer than the model's positions."""
+    stage = build(folder, windowTokens=8 * POSITIONS, on_error="fail_open")
+    assert stage.run(JudgeRequest("input", ("fine word",))).failed_open is False
+    assert stage.run(JudgeRequest("input", ("word " * 4 * POSITIONS,))).failed_open is True
 
 
 def test_stages_share_one_copy_of_the_classifier_and_follow_its_files(folder, tmp_path):

@@ -69,6 +69,8 @@ def test_rules_are_the_tested_ones_with_the_release_put_in(chart):
         assert left in tested
         assert left not in text
     assert 'namespace="x",job="shop-baton-metrics"' in text
+    alerts = [found for group in rule["spec"]["groups"] for found in group["rules"] if "alert" in found]
+    assert {found["labels"]["job"] for found in alerts} == {"shop-baton-metrics"}
     assert "https://example.org/r#batonerrorrate" in text
     assert "https://example.org/g/d/baton-overview?" in text
 

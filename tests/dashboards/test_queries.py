@@ -147,9 +147,18 @@ def test_boards_take_rates_over_grafanas_own_window():
     for uid, board in names.boards().items():
         for panel in names.panels(board):
             for target in panel["targets"]:
-                windows = re.findall(r"\[([^\]]+)\]", target["expr"])
-                # What the routing board compares needs all that the board shows.
-                assert set(windows) <= {"$__rate_interval"} | ({"$__range"} if uid == "baton-routing" else set())
+                windows = set(re.findall(r"\[([^\]]+)\]", target["expr"]))
+                # What the routing board compares, and what is largest, needs all that the board shows.
+                whole = uid == "baton-routing" or "topk(" in target["expr"]
+                assert windows <= {"$__rate_interval"} | ({"$__range"} if whole else set())
+
+
+def test_what_is_largest_is_judged_once_for_all_that_a_board_shows():
+    """``topk`` picks anew at every point, so that over a range more lines appear than it says."""
+    picked = [expression for place, expression in EXPRESSIONS.items() if "topk(" in expression]
+    assert picked
+    for expression in picked:
+        assert re.search(r" and on \(\w+\) topk\(\d+, [^@]+ @ end\(\)\)+$", expression), expression
 
 
 @pytest.mark.parametrize("name", TABLE)

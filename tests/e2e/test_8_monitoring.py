@@ -122,5 +122,5 @@ def test_every_board_has_something_to_show(prometheus, release, tmp_path):
     assert caller.http.get(made).json()["status"] == "completed"
     caller.http.close()
     now = time.time()
-    empty = [title for board in BOARDS for title in picture(prometheus, board.uid, MINUTES + 1, now, tmp_path)]
-    assert [title for title in empty if title not in WAIVED] == []
+    empty = [query for board in BOARDS for query in picture(prometheus, board.uid, MINUTES + 1, now, tmp_path)]
+    assert [query for query in empty if query not in WAIVED] == []

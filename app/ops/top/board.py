@@ -114,16 +114,15 @@ def _nodes(window: Window) -> Table:
     }
     for node in window.values("ip", "ray_node_cpu_utilization"):
         cpu = window.gauge("ray_node_cpu_utilization", ip=node)
-        # Rows per GPU; the mean of their use, the sum of all else.
-        gpus = len(window.values("GpuIndex", "ray_node_gpus_utilization"))
-        busy = window.gauge("ray_node_gpus_utilization", ip=node)
+        # A node has a row per GPU: the mean of their use, the sum of all else.
+        busy = window.mean("ray_node_gpus_utilization", ip=node)
         power = window.gauge("ray_node_gpu_power_milliwatts", ip=node)
         table.add_row(
             node,
             _share(None if cpu is None else cpu / 100),
             _of(window.gauge("ray_node_mem_used", ip=node), window.gauge("ray_node_mem_total", ip=node)),
             _store(window, node) if node in stores else _NOTHING,
-            "none" if busy is None else _share(busy / 100 / max(1, gpus)),
+            "none" if busy is None else _share(busy / 100),
             _gpu_memory(window, node),
             _NOTHING if power is None else f"{power / 1000:.0f} W",
         )

@@ -75,6 +75,11 @@ class Window:
         rows = list(self._rows(name, labels))
         return sum(value for _, value in rows) if rows else None
 
+    def mean(self, name: str, **labels: str) -> float | None:
+        """Return the present mean of a gauge's rows; None where there is none."""
+        rows = [value for _, value in self._rows(name, labels)]
+        return sum(rows) / len(rows) if rows else None
+
     def values(self, label: str, *names: str) -> list[str]:
         """Return the values that a label has in the rows of some metrics, sorted."""
         rows = (key for name in names for key in self.new.series.get(name, {}))

@@ -108,6 +108,25 @@ def test_gpus_are_shown_where_there_are_some(node, capsys):
         assert part in out
 
 
+def test_each_nodes_gpu_load_is_that_of_its_own_gpus(node, capsys):
+    more = ["# TYPE ray_node_cpu_utilization gauge"]
+    more += [f'ray_node_cpu_utilization{{ip="10.0.0.{place}"}} 5' for place in (1, 2, 3)]
+    more += ["# TYPE ray_node_gpus_utilization gauge"]
+    loads = {1: [90], 2: [10, 20, 30, 40]}
+    for place, found in loads.items():
+        more += [
+            f'ray_node_gpus_utilization{{ip="10.0.0.{place}",GpuIndex="{index}"}} {load}'
+            for index, load in enumerate(found)
+        ]
+    node.text = page().split("# TYPE ray_node_cpu_utilization")[0] + "\n".join(more) + "\n"
+    _, out, _ = once(capsys, node.url)
+    # CPU, then memory and object store that are not told, then the GPUs.
+    found = {name: row(out, name)[3:6] for name in ("10.0.0.1", "10.0.0.2", "10.0.0.3")}
+    assert found["10.0.0.1"] == ["–", "–", "90"]
+    assert found["10.0.0.2"] == ["–", "–", "25"]
+    assert found["10.0.0.3"] == ["–", "–", "none"]
+
+
 def test_nodes_are_added_up(node, capsys):
     _, out, _ = once(capsys, node.url, node.url)
     assert "answered 200" in out
