@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from dashboards.promql import ANSWERING, BY, COUNTED, GIVEN, HURT, NAMESPACE, quantile, rate, select, total
-from dashboards.slos import FAST, SLOS, SLOW, Severity, burns
+from dashboards.promql import ANSWERING, BY, COUNTED, GIVEN, HURT, NAMESPACE, grown, quantile, rate, select, total
+from dashboards.slos import FAST, FEWEST, SLOS, SLOW, Severity, burns
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,13 +31,8 @@ _WHERE = " in {{ $labels.namespace }}"
 
 
 def _increased(metric: str, window: str, *by: str) -> str:
-    """Return where a counter went up; one that has just begun to exist counts, which `increase` alone misses."""
-    labels = ", ".join((*BY, *by))
-    found = select(metric)
-    return (
-        f"sum by ({labels}) (increase({found}[{window}])) > 0\nor\n"
-        f"sum by ({labels}) ({found} unless {found} offset {window}) > 0"
-    )
+    """Return where a counter went up within a window, if only once and with the count that it was born with."""
+    return f"{grown(metric, window, by=(*BY, *by))} > 0"
 
 
 def _burning() -> Iterator[Alert]:
@@ -84,8 +79,9 @@ _PIPELINE = (
         "BatonErrorRate",
         "warning",
         "5m",
-        f"{rate('ray_baton_requests_total', '10m', ANSWERING, HURT)}\n"
-        f"/ {rate('ray_baton_requests_total', '10m', ANSWERING, COUNTED)} > 0.05",
+        f"{grown('ray_baton_requests_total', '10m', ANSWERING, HURT)}\n"
+        f"/ {grown('ray_baton_requests_total', '10m', ANSWERING, COUNTED)} > 0.05\n"
+        f"and {grown('ray_baton_requests_total', '10m', ANSWERING, HURT)} >= {FEWEST}",
         "More than one question in twenty fails" + _WHERE,
         "{{ $value | humanizePercentage }} of the questions failed, were shed or ran into their deadline.",
         "baton-overview",
@@ -96,7 +92,7 @@ _PIPELINE = (
         "BatonShedding",
         "warning",
         "5m",
-        f"{rate('ray_baton_sheds_total', '5m', by=(*BY, 'stage'))} > 0.1",
+        f"{grown('ray_baton_sheds_total', '10m', by=(*BY, 'stage'))} / 600 > 0.1",
         "The {{ $labels.stage }} sheds requests" + _WHERE,
         "{{ $value | humanize }} requests a second are refused with 503 because the queue is full.",
         "baton-pipeline",

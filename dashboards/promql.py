@@ -25,6 +25,18 @@ def rate(metric: str, window: str, *matchers: str, by: tuple[str, ...] = BY, sco
     return f"sum by ({', '.join(by)}) (rate({select(metric, *matchers, scope=scope)}[{window}]))"
 
 
+def grown(metric: str, window: str, *matchers: str, by: tuple[str, ...] = BY, scope: str = RELEASE) -> str:
+    """Return by how much a counter grew within a window, summed.
+
+    Each process has counters of its own that begin to exist with their first count, which `rate` and `increase` miss: a
+    burst on a new replica would not be there. What was not there for six hours before the window is new and counts
+    whole; after a gap in scraping, the last value before it is what there was.
+    """
+    now = f"last_over_time({select(metric, *matchers, scope=scope)}[{window}])"
+    before = f"last_over_time({select(metric, *matchers, scope=scope)}[6h] offset {window})"
+    return f"sum by ({', '.join(by)}) (clamp_min({now} - ({before} or 0 * {now}), 0))"
+
+
 def quantile(
     share: float, histogram: str, window: str, *matchers: str, by: tuple[str, ...] = BY, scope: str = RELEASE
 ) -> str:

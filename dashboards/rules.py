@@ -39,14 +39,15 @@ def groups() -> dict[str, Any]:
 
 
 def _ratios(window: str) -> list[dict[str, Any]]:
-    return [
-        {
-            "record": f"baton_slo:error_ratio:rate{window}",
-            "labels": {"slo": slo.name},
-            "expr": f"({slo.errors}) / ({slo.requests})".replace("{window}", window),
-        }
+    records = [
+        (f"baton_slo:{name}{window}", slo.name, expr.replace("{window}", window))
         for slo in SLOS
+        for name, expr in (
+            ("errors:increase", slo.errors),
+            ("error_ratio:rate", f"({slo.errors}) / ({slo.requests})"),
+        )
     ]
+    return [{"record": record, "labels": {"slo": slo}, "expr": expr} for record, slo, expr in records]
 
 
 def _records() -> list[dict[str, Any]]:

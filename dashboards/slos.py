@@ -5,14 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from dashboards.promql import ANSWERING, COUNTED, GIVEN, HURT, rate
+from dashboards.promql import ANSWERING, COUNTED, GIVEN, HURT, grown
 
 Severity = Literal["critical", "warning"]
 
 
 @dataclass(frozen=True, slots=True)
 class Slo:
-    """One objective. ``errors`` and ``requests`` are rates per second with ``{window}`` to fill in.
+    """One objective. ``errors`` and ``requests`` are numbers within ``{window}``, which is to be filled in.
 
     ``fast`` is the severity of a fast burn; a slow one is always a warning.
     """
@@ -38,12 +38,14 @@ class Burn:
 #: 2 % of a month's budget in an hour, 5 % in six; then 10 % in a day and in three.
 FAST = (Burn("5m", "1h", 14.4), Burn("30m", "6h", 6))
 SLOW = (Burn("2h", "1d", 3), Burn("6h", "3d", 1))
+#: Bad requests that a long window has to hold: one failed question in a quiet night wakes nobody.
+FEWEST = 5
 WINDOWS = ("5m", "30m", "1h", "2h", "6h", "1d", "3d")
 
 
 def _slower(histogram: str, bound: str, *matchers: str) -> tuple[str, str]:
-    every = rate(f"{histogram}_count", "{window}", *matchers)
-    within = rate(f"{histogram}_bucket", "{window}", *matchers, f'le="{bound}"')
+    every = grown(f"{histogram}_count", "{window}", *matchers)
+    within = grown(f"{histogram}_bucket", "{window}", *matchers, f'le="{bound}"')
     return f"{every} - {within}", every
 
 
@@ -51,6 +53,8 @@ def _slos() -> tuple[Slo, ...]:
     requests = "ray_baton_requests_total"
     first = _slower("ray_baton_time_to_first_token_milliseconds", "2000.0", GIVEN)
     whole = _slower("ray_baton_request_milliseconds", "30000.0", ANSWERING, 'outcome="answered"')
+    hurt = grown(requests, "{window}", ANSWERING, HURT)
+    counted = grown(requests, "{window}", ANSWERING, COUNTED)
     grounding = "ray_baton_grounding"
     return (
         Slo(
@@ -58,8 +62,8 @@ def _slos() -> tuple[Slo, ...]:
             "Availability",
             0.995,
             # `or`: where nothing ever failed there is no series to subtract.
-            f"({rate(requests, '{window}', ANSWERING, HURT)} or 0 * {rate(requests, '{window}', ANSWERING, COUNTED)})",
-            rate(requests, "{window}", ANSWERING, COUNTED),
+            f"({hurt} or 0 * {counted})",
+            counted,
             "99.5 % of the questions that the guardrail, the caller or a mistake of his did not end are answered: they "
             "neither fail, nor run into their deadline, nor are shed.",
         ),
@@ -81,8 +85,8 @@ def _slos() -> tuple[Slo, ...]:
             "grounded-answers",
             "GroundedAnswers",
             0.9,
-            rate(f"{grounding}_bucket", "{window}", 'le="0.5"', GIVEN),
-            rate(f"{grounding}_count", "{window}", GIVEN),
+            grown(f"{grounding}_bucket", "{window}", 'le="0.5"', GIVEN),
+            grown(f"{grounding}_count", "{window}", GIVEN),
             "90 % of the answers with passages are carried by them to more than one half.",
             "warning",
         ),
@@ -97,10 +101,16 @@ def ratio(slo: Slo, window: str) -> str:
     return f'baton_slo:error_ratio:rate{window}{{namespace="baton",job="baton-metrics",slo="{slo.name}"}}'
 
 
+def errors(slo: Slo, window: str) -> str:
+    """Return the name of the recorded number of bad requests, with its selector."""
+    return f'baton_slo:errors:increase{window}{{namespace="baton",job="baton-metrics",slo="{slo.name}"}}'
+
+
 def burns(slo: Slo, pairs: tuple[Burn, ...]) -> str:
-    """Return the expression that is true while any pair of windows burns too fast."""
+    """Return the expression that is true while a pair of windows burns too fast, over more than a few bad requests."""
     return "\nor\n".join(
-        f"({ratio(slo, pair.long)} > {limit:.6g} and {ratio(slo, pair.short)} > {limit:.6g})"
+        f"({ratio(slo, pair.long)} > {limit:.6g} and {ratio(slo, pair.short)} > {limit:.6g}\n"
+        f" and {errors(slo, pair.long)} >= {FEWEST})"
         for pair in pairs
         for limit in (pair.factor * (1 - slo.objective),)
     )

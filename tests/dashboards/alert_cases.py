@@ -9,12 +9,17 @@ Series = dict[str, str]
 
 @dataclass(frozen=True)
 class Case:
-    """``at`` is when the alert is looked at; ``interval`` the distance of the series' values."""
+    """``at`` is when the alert is looked at; ``interval`` the distance of the series' values.
+
+    ``fires_too`` and ``silent_too`` are further series, looked at by themselves.
+    """
 
     fires: Series
     silent: Series
     at: str = "2h"
     interval: str = "1m"
+    fires_too: tuple[Series, ...] = ()
+    silent_too: tuple[Series, ...] = ()
 
 
 def _series(metric: str, **labels: str) -> str:
@@ -29,6 +34,19 @@ def _requests(answered: int, failed: int, points: int) -> Series:
     blocked = _series("ray_baton_requests_total", **route, status="400", outcome="blocked")
     # What the guardrail blocks is no failure, however much of it there is.
     return {good: f"0+{answered}x{points}", bad: f"0+{failed}x{points}", blocked: f"0+1000x{points}"}
+
+
+def _ended(outcome: str, values: str, **labels: str) -> Series:
+    route = {"route": "/v1/chat/completions", "profile": "default", "priority": "interactive", "status": "200"}
+    return {_series("ray_baton_requests_total", **(route | labels), outcome=outcome): values}
+
+
+#: One question in a quiet night, and it failed.
+_QUIET = _ended("answered", "30x125") | _ended("failed", "_x100 1x25")
+#: A replica's first count is of many at once.
+_BURST = _ended("answered", "0+1x120") | _ended("shed", "_x112 500x20")
+#: An old count that was not scraped for a while.
+_GAP = "1x100 _x8 1x30"
 
 
 def _histogram(metric: str, bound: str, within: int, every: int, points: int, **labels: str) -> Series:
@@ -74,7 +92,9 @@ def _rows(answered: int, failed: int) -> Series:
 
 
 CASES: dict[str, Case] = {
-    "BatonAvailabilityBurnsFast": Case(_requests(80, 20, 120), _requests(999, 1, 120)),
+    "BatonAvailabilityBurnsFast": Case(
+        _requests(80, 20, 120), _requests(999, 1, 120), fires_too=(_BURST,), silent_too=(_QUIET,)
+    ),
     "BatonAvailabilityBurnsSlow": Case(_requests(95, 5, 200), _requests(999, 1, 200), "30h", "10m"),
     "BatonTimeToFirstTokenBurnsFast": Case(
         _histogram(_FIRST, "2000.0", 10, 100, 120, model="llama"),
@@ -120,18 +140,25 @@ CASES: dict[str, Case] = {
         "25h30m",
         "5m",
     ),
-    "BatonErrorRate": Case(_requests(90, 10, 120), _requests(99, 1, 120)),
+    "BatonErrorRate": Case(_requests(90, 10, 120), _requests(99, 1, 120), fires_too=(_BURST,), silent_too=(_QUIET,)),
     "BatonShedding": Case(
         {_series("ray_baton_sheds_total", stage="generator"): "0+60x120"},
         {_series("ray_baton_sheds_total", stage="generator"): "0+1x120"},
+        fires_too=({_series("ray_baton_sheds_total", stage="generator"): "_x112 500x20"},),
     ),
     "BatonQueueGrowing": Case(
         {_WAITING: "1+2x120", _series("ray_baton_queued", stage="gateway"): "3x120"},
         {_WAITING: "20x120", _series("ray_baton_queued", stage="gateway"): "3x120"},
     ),
-    "BatonGuardrailFailingOpen": Case({_FAILED_OPEN: "_x115 1x10"}, {_FAILED_OPEN: "1x125"}),
+    "BatonGuardrailFailingOpen": Case(
+        {_FAILED_OPEN: "_x115 1x10"},
+        {_FAILED_OPEN: "1x125"},
+        # What was counted while nobody looked comes to light afterwards.
+        fires_too=({_FAILED_OPEN: "1x90 _x25 2x10"},),
+        silent_too=({_FAILED_OPEN: _GAP}, {_FAILED_OPEN: "1x80 _x32 1x10"}),
+    ),
     "BatonBatchRowsFail": Case(_rows(30, 70), _rows(70, 30)),
-    "BatonConfigRefused": Case({_REFUSED: "1x115 2x10"}, {_REFUSED: "2x125"}),
+    "BatonConfigRefused": Case({_REFUSED: "1x115 2x10"}, {_REFUSED: "2x125"}, silent_too=({_REFUSED: _GAP},)),
     "BatonConfigDiffers": Case(_versions(8), _versions(7)),
     "BatonIndexShrunk": Case({_PASSAGES: "1000x60 10x70"}, {_PASSAGES: "1000x60 900x70"}),
     "BatonIndexStale": Case(
