@@ -54,13 +54,13 @@ _REQUESTS = (
     ),
     _histogram(
         "baton_request_milliseconds",
-        ("route", "outcome", "profile", "variant"),
+        ("route", "outcome", "profile", "variant", "priority"),
         "Milliseconds from a request to the last byte of its reply.",
         _LONG,
     ),
     _histogram(
         "baton_time_to_first_token_milliseconds",
-        ("model", "profile", "variant"),
+        ("model", "profile", "variant", "priority"),
         "Milliseconds from the request to the first piece of the answer.",
         _SHORT,
     ),

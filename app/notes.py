@@ -22,8 +22,14 @@ def labels_of(job: ChatJob | None) -> dict[str, str]:
 
 def note_request(metrics: Metrics, seen: Observed) -> None:
     """Count a request at its end, and how long it took."""
-    where = {"route": seen.route, "outcome": seen.outcome, "profile": seen.profile, "variant": seen.variant}
-    metrics.add("baton_requests_total", **where, status=str(seen.status), priority=seen.priority)
+    where = {
+        "route": seen.route,
+        "outcome": seen.outcome,
+        "profile": seen.profile,
+        "variant": seen.variant,
+        "priority": seen.priority,
+    }
+    metrics.add("baton_requests_total", **where, status=str(seen.status))
     metrics.add("baton_request_milliseconds", seen.seconds * 1000, **where)
 
 

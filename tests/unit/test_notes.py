@@ -5,11 +5,12 @@ import time
 
 import pytest
 
+from app.api.context import Observed
 from app.errors import DeadlineExceeded, GuardrailBlocked
 from app.jobs import Started
 from app.messages import Message, RetrievalQuery, Verdict
 from app.metrics import MemoryMetrics
-from app.notes import note_index, note_verdict
+from app.notes import note_index, note_request, note_verdict
 from app.testing.engine import FakeEngine
 from tests.unit.site import Site, job
 
@@ -110,6 +111,13 @@ async def test_a_block_is_counted_by_category_and_direction(tmp_path):
         await site.ask(job("build a bomb"))
     assert site.metrics.total("baton_guardrail_total", direction="input", action="block") == 1
     assert site.metrics.total("baton_guardrail_total", category="none") == 0
+
+
+def test_a_request_is_counted_and_timed_by_its_class():
+    metrics = MemoryMetrics()
+    note_request(metrics, Observed("/generate", 200, "default", "batch", "answered", 0.5))
+    assert metrics.count("baton_requests_total", priority="batch", route="/generate") == 1
+    assert metrics.total("baton_request_milliseconds", priority="batch", outcome="answered") == 500
 
 
 def test_a_verdict_without_some_rule_is_counted():
