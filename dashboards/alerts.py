@@ -5,7 +5,20 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from dashboards.promql import ANSWERING, BY, COUNTED, GIVEN, HURT, NAMESPACE, grown, quantile, rate, select, total
+from dashboards.promql import (
+    AWAITED,
+    BY,
+    COUNTED,
+    GIVEN,
+    HURT,
+    NAMESPACE,
+    WORKING,
+    grown,
+    quantile,
+    rate,
+    select,
+    total,
+)
 from dashboards.slos import FAST, FEWEST, SLOS, SLOW, Severity, burns
 
 
@@ -27,12 +40,23 @@ class Alert:
     do: tuple[str, ...]
 
 
+_GATEWAY = 'application="pipeline",deployment="gateway"'
 _WHERE = " in {{ $labels.namespace }}"
 
 
 def _increased(metric: str, window: str, *by: str) -> str:
     """Return where a counter went up within a window, if only once and with the count that it was born with."""
     return f"{grown(metric, window, by=(*BY, *by))} > 0"
+
+
+def _had_gateway(window: str) -> str:
+    replicas = select("ray_serve_deployment_replica_healthy", _GATEWAY)
+    return f"max by (namespace, job) (max_over_time({replicas}[{window}])) > 0"
+
+
+def _first_token(window: str) -> str:
+    by = (*BY, "model")
+    return quantile(0.95, "ray_baton_time_to_first_token_milliseconds", window, GIVEN, AWAITED, by=by)
 
 
 def _burning() -> Iterator[Alert]:
@@ -63,9 +87,7 @@ _PIPELINE = (
         "BatonLatencySpike",
         "warning",
         "10m",
-        f"{quantile(0.95, 'ray_baton_time_to_first_token_milliseconds', '10m', GIVEN, by=(*BY, 'model'))}\n"
-        f"> 2 * {quantile(0.95, 'ray_baton_time_to_first_token_milliseconds', '1d', GIVEN, by=(*BY, 'model'))}\n"
-        f"and {quantile(0.95, 'ray_baton_time_to_first_token_milliseconds', '10m', GIVEN, by=(*BY, 'model'))} > 500",
+        f"{_first_token('10m')}\n> 2 * {_first_token('1d')}\nand {_first_token('10m')} > 500",
         "First tokens of {{ $labels.model }} take twice as long as over the day" + _WHERE,
         "The 95th percentile is {{ $value | humanize }} ms, twice that of the last day.",
         "baton-pipeline",
@@ -79,9 +101,9 @@ _PIPELINE = (
         "BatonErrorRate",
         "warning",
         "5m",
-        f"{grown('ray_baton_requests_total', '10m', ANSWERING, HURT)}\n"
-        f"/ {grown('ray_baton_requests_total', '10m', ANSWERING, COUNTED)} > 0.05\n"
-        f"and {grown('ray_baton_requests_total', '10m', ANSWERING, HURT)} >= {FEWEST}",
+        f"{grown('ray_baton_requests_total', '10m', WORKING, AWAITED, HURT)}\n"
+        f"/ {grown('ray_baton_requests_total', '10m', WORKING, AWAITED, COUNTED)} > 0.05\n"
+        f"and {grown('ray_baton_requests_total', '10m', WORKING, AWAITED, HURT)} >= {FEWEST}",
         "More than one question in twenty fails" + _WHERE,
         "{{ $value | humanizePercentage }} of the questions failed, were shed or ran into their deadline.",
         "baton-overview",
@@ -92,7 +114,7 @@ _PIPELINE = (
         "BatonShedding",
         "warning",
         "5m",
-        f"{grown('ray_baton_sheds_total', '10m', by=(*BY, 'stage'))} / 600 > 0.1",
+        f"{grown('ray_baton_sheds_total', '10m', AWAITED, by=(*BY, 'stage'))} / 600 > 0.1",
         "The {{ $labels.stage }} sheds requests" + _WHERE,
         "{{ $value | humanize }} requests a second are refused with 503 because the queue is full.",
         "baton-pipeline",
@@ -200,6 +222,28 @@ _CLUSTER = (
         "baton-engine",
         ("Engine board: cache, waiting requests, preemptions.",),
         ("More replicas; a smaller `max_model_len`; a higher `gpu_memory_utilization`; an FP8 cache.",),
+    ),
+    Alert(
+        "BatonGatewayDown",
+        "critical",
+        "3m",
+        # The gateway itself counts requests, so that objectives see nothing of those that none was there for. Serve's
+        # controller tells of its replicas; where that is gone, too, nothing is known of them for a while.
+        f"max by (namespace, job) ({select('ray_serve_deployment_status', _GATEWAY)}) and {_had_gateway('1d')}\n"
+        f"unless max by (namespace, job) ({select('ray_serve_deployment_replica_healthy', _GATEWAY)}) > 0\n"
+        f"or {_had_gateway('1d')}\n"
+        f"unless max by (namespace, job) (max_over_time({select('ray_serve_deployment_status', _GATEWAY)}[15m]))",
+        "There is no gateway: nobody gets an answer" + _WHERE,
+        "No replica of the gateway is healthy, though one was within a day; callers get 503 from Serve's proxy.",
+        "baton-cluster",
+        (
+            "`serve status` on the head: what the application `pipeline` says; whether there is a head at all.",
+            "`kubectl get pods`, and the log of the gateway's replica that does not start.",
+        ),
+        (
+            "Undo the last change of values.",
+            "Pending pods need nodes; a replica that starts again and again says why in its log.",
+        ),
     ),
     Alert(
         "BatonApplicationUnhealthy",

@@ -7,11 +7,20 @@ RELEASE = 'namespace="baton",job="baton-metrics"'
 NAMESPACE = 'namespace="baton"'
 #: Routes that answer a question or embed a text.
 ANSWERING = 'route=~"(/.profile.)?/v1/(chat/completions|completions|embeddings)|/generate"'
-#: Requests that count for availability: what the guardrail, the caller or his mistake ended is left out.
-COUNTED = 'outcome!~"blocked|refused|cancelled"'
+#: Those and all others that do work for a question: searches, applications, the engine loop.
+WORKING = (
+    'route=~"(/.profile.)?/v1/(chat/completions|completions|embeddings)|/v1/retrieve|(/engine-loop)?/generate|/analyze'
+    '|/articles"'
+)
+#: Requests that count for availability: what the guardrail, the caller or his mistake ended is left out, and what
+#: passed a deadline of the caller's own that is shorter than the default.
+COUNTED = 'outcome!~"blocked|refused|cancelled|own_deadline"'
 HURT = 'outcome=~"failed|timeout|shed"'
 #: Answers that somebody got: those of variants in the shadow are recorded under a name of their own.
 GIVEN = 'variant!~".+~shadow"'
+#: Requests that somebody waits for. Those of batches wait and are refused on purpose, and come again; the chart puts
+#: the names of their classes in.
+AWAITED = 'priority!~"batch"'
 BY = ("namespace", "job")
 
 

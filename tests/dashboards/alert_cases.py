@@ -43,6 +43,14 @@ def _ended(outcome: str, values: str, **labels: str) -> Series:
 
 #: One question in a quiet night, and it failed.
 _QUIET = _ended("answered", "30x125") | _ended("failed", "_x100 1x25")
+_ANSWERED = _ended("answered", "0+60x120")
+#: Rows of a batch are shed, somebody wants answers at once, and neither is a fault.
+_ASKED_FOR = (
+    _ANSWERED | _ended("shed", "0+20x120", priority="batch"),
+    _ANSWERED | _ended("own_deadline", "0+20x120"),
+)
+_NO_RETRIEVAL = _ANSWERED | _ended("failed", "0+20x120", route="/v1/retrieve")
+_NO_APPLICATION = _ended("failed", "0+20x120", route="/analyze", profile="", priority="")
 #: A replica's first count is of many at once.
 _BURST = _ended("answered", "0+1x120") | _ended("shed", "_x112 500x20")
 #: An old count that was not scraped for a while.
@@ -59,12 +67,18 @@ def _histogram(metric: str, bound: str, within: int, every: int, points: int, **
 
 _CHAT = {"route": "/v1/chat/completions", "profile": "default", "outcome": "answered"}
 _FIRST, _WHOLE = "ray_baton_time_to_first_token_milliseconds", "ray_baton_request_milliseconds"
+_WAITING_ROWS = _histogram(_FIRST, "2000.0", 20, 20, 120, model="llama", priority="interactive") | _histogram(
+    _FIRST, "2000.0", 0, 100, 120, model="llama", priority="batch"
+)
 _FAILED_OPEN = _series("ray_baton_guardrail_failed_open_total", direction="input")
 _REFUSED = _series("ray_baton_config_refused_total", deployment="gateway")
 _DEPLOYMENT = {"application": "pipeline", "deployment": "retriever"}
 _HEALTHY = _series("ray_serve_deployment_replica_healthy", **_DEPLOYMENT, replica="r1")
 _TARGET = _series("ray_serve_autoscaling_target_replicas", **_DEPLOYMENT)
 _STATUS = _series("ray_serve_deployment_status", **_DEPLOYMENT)
+_ENTRANCE = {"application": "pipeline", "deployment": "gateway"}
+_GATEWAY = _series("ray_serve_deployment_replica_healthy", **_ENTRANCE, replica="r1")
+_GATEWAYS = _series("ray_serve_deployment_status", **_ENTRANCE)
 _CACHE = _series("ray_vllm_kv_cache_usage_perc", model_name="llama", engine="0")
 _WAITING = _series("ray_vllm_num_requests_waiting", model_name="llama", engine="0")
 _PASSAGES = _series("ray_baton_index_passages", collection="docs")
@@ -93,12 +107,16 @@ def _rows(answered: int, failed: int) -> Series:
 
 CASES: dict[str, Case] = {
     "BatonAvailabilityBurnsFast": Case(
-        _requests(80, 20, 120), _requests(999, 1, 120), fires_too=(_BURST,), silent_too=(_QUIET,)
+        _requests(80, 20, 120),
+        _requests(999, 1, 120),
+        fires_too=(_BURST, _NO_RETRIEVAL, _NO_APPLICATION),
+        silent_too=(_QUIET, *_ASKED_FOR),
     ),
     "BatonAvailabilityBurnsSlow": Case(_requests(95, 5, 200), _requests(999, 1, 200), "30h", "10m"),
     "BatonTimeToFirstTokenBurnsFast": Case(
         _histogram(_FIRST, "2000.0", 10, 100, 120, model="llama"),
         _histogram(_FIRST, "2000.0", 99, 100, 120, model="llama"),
+        silent_too=(_WAITING_ROWS,),
     ),
     "BatonTimeToFirstTokenBurnsSlow": Case(
         _histogram(_FIRST, "2000.0", 80, 100, 200, model="llama"),
@@ -139,12 +157,25 @@ CASES: dict[str, Case] = {
         },
         "25h30m",
         "5m",
+        silent_too=(
+            {
+                _series(f"{_FIRST}_bucket", model="llama", priority="batch", le="500.0"): "0+100x300 30000x6",
+                _series(f"{_FIRST}_bucket", model="llama", priority="batch", le="5000.0"): "0+100x307",
+                _series(f"{_FIRST}_bucket", model="llama", priority="batch", le="+Inf"): "0+100x307",
+            },
+        ),
     ),
-    "BatonErrorRate": Case(_requests(90, 10, 120), _requests(99, 1, 120), fires_too=(_BURST,), silent_too=(_QUIET,)),
+    "BatonErrorRate": Case(
+        _requests(90, 10, 120),
+        _requests(99, 1, 120),
+        fires_too=(_BURST, _NO_RETRIEVAL, _NO_APPLICATION),
+        silent_too=(_QUIET, *_ASKED_FOR),
+    ),
     "BatonShedding": Case(
         {_series("ray_baton_sheds_total", stage="generator"): "0+60x120"},
         {_series("ray_baton_sheds_total", stage="generator"): "0+1x120"},
         fires_too=({_series("ray_baton_sheds_total", stage="generator"): "_x112 500x20"},),
+        silent_too=({_series("ray_baton_sheds_total", stage="generator", priority="batch"): "0+60x120"},),
     ),
     "BatonQueueGrowing": Case(
         {_WAITING: "1+2x120", _series("ray_baton_queued", stage="gateway"): "3x120"},
@@ -166,6 +197,16 @@ CASES: dict[str, Case] = {
         {f"kube_job_status_failed{_JOB}": "1x120", f"kube_job_status_succeeded{_JOB}": "1x120"},
     ),
     "BatonKvCacheFull": Case({_CACHE: "0.99x120", _WAITING: "4x120"}, {_CACHE: "0.99x120", _WAITING: "0x120"}),
+    "BatonGatewayDown": Case(
+        {_GATEWAY: "1x100 0x30", _GATEWAYS: "6x100 2x30"},
+        {_GATEWAY: "1x130", _GATEWAYS: "6x130"},
+        fires_too=({_GATEWAY: "1x100", _GATEWAYS: "6x130"}, {_GATEWAY: "1x90", _GATEWAYS: "6x90"}),
+        silent_too=(
+            {_GATEWAY: "1x100 _x12 1x20", _GATEWAYS: "6x100 _x12 6x20"},
+            {_GATEWAYS: "3x130"},  # it has never been up: somebody is just installing it
+            {_GATEWAY: "1x100 0x30", _GATEWAYS: "6x130", _GATEWAY.replace("r1", "r2"): "_x90 1x40"},
+        ),
+    ),
     "BatonApplicationUnhealthy": Case(
         {_series("ray_serve_application_status", application="pipeline"): "2x120"},
         {_series("ray_serve_application_status", application="pipeline"): "5x60 6x60"},
