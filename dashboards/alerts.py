@@ -11,9 +11,9 @@ from dashboards.promql import (
     COUNTED,
     GIVEN,
     HURT,
-    NAMESPACE,
     WORKING,
     grown,
+    of_objects,
     quantile,
     rate,
     select,
@@ -80,6 +80,7 @@ def _burning() -> Iterator[Alert]:
             )
 
 
+_INDEX_JOB, _PENDING = 'job_name=~"baton-index-.+"', ('phase="Pending"', 'pod=~"baton-.+"')
 _GROWTH = 0.01
 _FAILED = 'outcome="failed"'
 _PIPELINE = (
@@ -201,8 +202,8 @@ _PIPELINE = (
         "BatonIndexStale",
         "warning",
         "5m",
-        f'max by (namespace, job_name) (kube_job_status_failed{{{NAMESPACE},job_name=~"baton-index-.+"}}) > 0\n'
-        f"unless max by (namespace, job_name) (kube_job_status_succeeded{{{NAMESPACE}}}) > 0",
+        f"max by (namespace, job_name) ({of_objects('kube_job_status_failed', _INDEX_JOB)}) > 0\n"
+        f"unless max by (namespace, job_name) ({of_objects('kube_job_status_succeeded', _INDEX_JOB)}) > 0",
         "The Job {{ $labels.job_name }} that fills the index fails" + _WHERE,
         "Answers rest on documents as they were before.",
         "baton-pipeline",
@@ -273,7 +274,7 @@ _CLUSTER = (
         "BatonAutoscalerStuck",
         "warning",
         "20m",
-        f'sum by (namespace) (kube_pod_status_phase{{{NAMESPACE},phase="Pending",pod=~"baton-.+"}}) > 0',
+        f"sum by (namespace) ({of_objects('kube_pod_status_phase', *_PENDING)}) > 0",
         "Pods of the Ray cluster stay pending" + _WHERE,
         "{{ $value }} pods have waited for a node for twenty minutes.",
         "baton-cluster",
@@ -310,7 +311,8 @@ _CLUSTER = (
         "BatonCertificateExpires",
         "warning",
         "1h",
-        f"certmanager_certificate_expiration_timestamp_seconds{{{NAMESPACE}}} - time() < 14 * 86400",
+        f"min by (namespace, name) ({of_objects('certmanager_certificate_expiration_timestamp_seconds')})\n"
+        "- time() < 14 * 86400",
         "The certificate {{ $labels.name }} expires within two weeks" + _WHERE,
         "cert-manager should have renewed it; {{ $value | humanizeDuration }} are left.",
         "baton-overview",

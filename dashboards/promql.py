@@ -22,6 +22,7 @@ GIVEN = 'variant!~".+~shadow"'
 #: the names of their classes in.
 AWAITED = 'priority!~"batch"'
 BY = ("namespace", "job")
+_NOT_RENAMED = 'exported_namespace=""'
 
 
 def select(metric: str, *matchers: str, scope: str = RELEASE) -> str:
@@ -52,6 +53,18 @@ def quantile(
     """Return a quantile of a histogram over a window; ``histogram`` is named without ``_bucket``."""
     buckets = rate(f"{histogram}_bucket", window, *matchers, by=(*by, "le"), scope=scope)
     return f"histogram_quantile({share}, {buckets})"
+
+
+def of_objects(metric: str, *matchers: str) -> str:
+    """Return what another exporter says of objects in the release's namespace, with that as their `namespace`.
+
+    A scrape that keeps the target's own labels, which is the default, has renamed the object's to `exported_namespace`
+    (and a pod's name to `exported_pod`).
+    """
+    told = [f"exported_{matcher}" if matcher.startswith("pod") else matcher for matcher in matchers]
+    renamed = f"{metric}{{{','.join(('exported_' + NAMESPACE, *told))}}}"
+    own = f"{metric}{{{','.join((NAMESPACE, _NOT_RENAMED, *matchers))}}}"
+    return f'(label_replace({renamed}, "namespace", "$1", "exported_namespace", "(.+)") or {own})'
 
 
 def total(metric: str, *matchers: str, by: tuple[str, ...] = BY, scope: str = RELEASE) -> str:

@@ -87,6 +87,14 @@ _USED, _FREE = _series("ray_node_gram_used", **_GPU), _series("ray_node_gram_ava
 _KUBE = 'namespace="baton",job="kube-state-metrics"'
 _JOB = f'{{{_KUBE},job_name="baton-index-1a2b3c4d"}}'
 _PENDING = f'kube_pod_status_phase{{{_KUBE},phase="Pending",pod="baton-x-worker-1"}}'
+
+
+def _renamed(series: str, namespace: str = "baton") -> str:
+    """Return a series as Prometheus stores it where the scrape keeps the labels of the exporter's own pod."""
+    found = series.replace('namespace="baton"', f'namespace="monitoring",exported_namespace="{namespace}"')
+    return found.replace("pod=", 'pod="exporter-0",exported_pod=')
+
+
 _CERTIFICATE = 'certmanager_certificate_expiration_timestamp_seconds{namespace="baton",name="gateway"}'
 
 _KEY, _LASTING = (_series("ray_baton_key_expires_timestamp_seconds", key=name) for name in ("shop", "batch"))
@@ -191,10 +199,17 @@ CASES: dict[str, Case] = {
     "BatonBatchRowsFail": Case(_rows(30, 70), _rows(70, 30)),
     "BatonConfigRefused": Case({_REFUSED: "1x115 2x10"}, {_REFUSED: "2x125"}, silent_too=({_REFUSED: _GAP},)),
     "BatonConfigDiffers": Case(_versions(8), _versions(7)),
-    "BatonIndexShrunk": Case({_PASSAGES: "1000x60 10x70"}, {_PASSAGES: "1000x60 900x70"}),
+    "BatonIndexShrunk": Case(
+        {_PASSAGES: "1000x60 10x70"},
+        {_PASSAGES: "1000x60 900x70"},
+        fires_too=({_PASSAGES: "1000x60 0x70"},),
+        silent_too=({_PASSAGES: "1000x60"},),  # somebody dropped the collection
+    ),
     "BatonIndexStale": Case(
         {f"kube_job_status_failed{_JOB}": "1x120"},
         {f"kube_job_status_failed{_JOB}": "1x120", f"kube_job_status_succeeded{_JOB}": "1x120"},
+        fires_too=({_renamed(f"kube_job_status_failed{_JOB}"): "1x120"},),
+        silent_too=({_renamed(f"kube_job_status_{end}{_JOB}"): "1x120" for end in ("failed", "succeeded")},),
     ),
     "BatonKvCacheFull": Case({_CACHE: "0.99x120", _WAITING: "4x120"}, {_CACHE: "0.99x120", _WAITING: "0x120"}),
     "BatonGatewayDown": Case(
@@ -215,7 +230,12 @@ CASES: dict[str, Case] = {
         {_HEALTHY: "1x120", _TARGET: "3x120", _STATUS: "6x120"},
         {_HEALTHY: "1x120", _TARGET: "1x120", _STATUS: "6x120"},
     ),
-    "BatonAutoscalerStuck": Case({_PENDING: "1x120"}, {_PENDING: "1x60 0x60"}),
+    "BatonAutoscalerStuck": Case(
+        {_PENDING: "1x120"},
+        {_PENDING: "1x60 0x60"},
+        fires_too=({_renamed(_PENDING): "1x120"},),
+        silent_too=({_renamed(_PENDING): "1x60 0x60"}, {_renamed(_PENDING, "other"): "1x120"}),
+    ),
     "BatonObjectStoreSpilling": Case(
         {_series("ray_spill_manager_objects_bytes", State="Spilled"): "1000000x120"},
         {
@@ -228,7 +248,12 @@ CASES: dict[str, Case] = {
     ),
     # 0 is no known end.
     "BatonKeyExpires": Case({_KEY: "864000x120", _LASTING: "0x120"}, {_KEY: "8640000x120", _LASTING: "0x120"}),
-    "BatonCertificateExpires": Case({_CERTIFICATE: "864000x120"}, {_CERTIFICATE: "8640000x120"}),
+    "BatonCertificateExpires": Case(
+        {_CERTIFICATE: "864000x120"},
+        {_CERTIFICATE: "8640000x120"},
+        fires_too=({_renamed(_CERTIFICATE): "864000x120"},),
+        silent_too=({_renamed(_CERTIFICATE): "8640000x120"}, {_renamed(_CERTIFICATE, "other"): "864000x120"}),
+    ),
     "BatonTargetDown": Case(
         {_series("up", instance="10.0.0.1:8080"): "0x120"}, {_series("up", instance="10.0.0.1:8080"): "1x120"}
     ),
