@@ -135,4 +135,16 @@ def test_the_index_is_shown_by_collection_and_never_without_bound(tmp_path):
     noted = note_index(site.metrics, many, noted)
     assert len(noted) == 51
     assert site.metrics.total("baton_index_documents", collection="other") == 10
-    assert site.metrics.total("baton_index_passages", collection="notes") == 0
+    assert not site.metrics.holds("baton_index_passages", collection="notes")
+
+
+def test_a_collection_that_is_gone_is_forgotten_and_one_without_passages_is_not():
+    metrics = MemoryMetrics()
+    both = [{"name": name, "passages": 4, "documents": 2} for name in ("kept", "gone")]
+    noted = note_index(metrics, both, frozenset())
+    noted = note_index(metrics, [{"name": "kept", "passages": 0, "documents": 0}], noted)
+    assert noted == {"kept"}
+    for metric in ("baton_index_passages", "baton_index_documents"):
+        assert metrics.holds(metric, collection="kept")
+        assert metrics.total(metric, collection="kept") == 0
+        assert not metrics.holds(metric, collection="gone")
