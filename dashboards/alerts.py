@@ -26,7 +26,8 @@ from dashboards.slos import FAST, FEWEST, SLOS, SLOW, Severity, burns
 class Alert:
     """One alert and its section of the runbook. ``board`` is the uid of the board that shows the cause.
 
-    ``look`` and ``do`` are lines of the runbook: where to look, and what then to do.
+    ``look`` and ``do`` are lines of the runbook: where to look, and what then to do. ``needs`` is what else has to be
+    scraped.
     """
 
     name: str
@@ -38,6 +39,7 @@ class Alert:
     board: str
     look: tuple[str, ...]
     do: tuple[str, ...]
+    needs: str = ""
 
 
 _GATEWAY = 'application="pipeline",deployment="gateway"'
@@ -72,11 +74,8 @@ def _burning() -> Iterator[Alert]:
                 f"{slo.promise} The budget for the rest burns too fast over {windows}; "
                 "{{ $value | humanizePercentage }} of the requests are bad.",
                 "baton-overview",
-                ("The overview shows which objective it is and since when; the pipeline board shows the slow stage.",),
-                (
-                    "Undo the last change of values or of the model, if the burning began with it.",
-                    "Look for a cause alert that fires beside this one, and follow its section.",
-                ),
+                slo.look,
+                slo.do,
             )
 
 
@@ -205,10 +204,12 @@ _PIPELINE = (
         f"max by (namespace, job_name) ({of_objects('kube_job_status_failed', _INDEX_JOB)}) > 0\n"
         f"unless max by (namespace, job_name) ({of_objects('kube_job_status_succeeded', _INDEX_JOB)}) > 0",
         "The Job {{ $labels.job_name }} that fills the index fails" + _WHERE,
-        "Answers rest on documents as they were before.",
+        "Answers rest on documents as they were before. It tells of the chart's own Jobs alone: what comes over HTTP "
+        "or from jobs of yours says itself whether it failed.",
         "baton-pipeline",
         ("`kubectl logs job/<job_name>`.",),
         ("Mend the documents or the path that the log names, and upgrade: the Job runs again.",),
+        "kube-state-metrics",
     ),
 )
 _CLUSTER = (
@@ -221,7 +222,7 @@ _CLUSTER = (
         "The KV cache of {{ $labels.model_name }} is full" + _WHERE,
         "{{ $value | humanizePercentage }} of its blocks are in use and requests wait for them.",
         "baton-engine",
-        ("Engine board: cache, waiting requests, preemptions.",),
+        ("Engine board: cache and waiting requests.",),
         ("More replicas; a smaller `max_model_len`; a higher `gpu_memory_utilization`; an FP8 cache.",),
     ),
     Alert(
@@ -283,6 +284,7 @@ _CLUSTER = (
             "Grow the node pool, or lower the group's requests (which replaces the cluster).",
             "Lower the group's `maxReplicas` in values and RayCluster: it [does not follow](changes.md) them.",
         ),
+        "kube-state-metrics",
     ),
     Alert(
         "BatonObjectStoreSpilling",
@@ -318,6 +320,7 @@ _CLUSTER = (
         "baton-overview",
         ("`kubectl describe certificate <name>`.",),
         ("Mend the issuer that the certificate's events name.",),
+        "cert-manager",
     ),
     Alert(
         "BatonKeyExpires",

@@ -15,6 +15,8 @@ _BANNER = "# Written by `make generate` from dashboards/; change that, not this 
 RUNBOOK = "docs/runbook.md"
 #: Paths of boards on Grafana; the chart puts its address before them.
 BOARDS = "/d/"
+#: The chart puts the release's job in its place; not every alert has it for a label.
+_JOB = "var-job=baton-metrics"
 _SLOW_WINDOWS = ("1d", "3d")
 _QUEUES = "ray_baton_queued|ray_serve_deployment_queued_queries|ray_vllm_num_requests_waiting"
 
@@ -75,7 +77,7 @@ def _alert(alert: Alert) -> dict[str, Any]:
             "summary": alert.summary,
             "description": alert.description,
             "runbook_url": f"{RUNBOOK}#{alert.name.lower()}",
-            "dashboard_url": f"{BOARDS}{alert.board}?var-namespace={{{{ $labels.namespace }}}}",
+            "dashboard_url": f"{BOARDS}{alert.board}?var-namespace={{{{ $labels.namespace }}}}&{_JOB}",
         },
     }
 
@@ -94,9 +96,16 @@ def runbook() -> str:
         "guardrail unjudged, or nothing is watched any more. `warning` waits for the morning. Written by",
         "`make generate` from `dashboards/alerts.py`.",
     ]
+    for need in sorted({alert.needs for alert in ALERTS} - {""}):
+        named = ", ".join(f"[{alert.name}](#{alert.name.lower()})" for alert in ALERTS if alert.needs == need)
+        lines += ["", f"Silent unless Prometheus scrapes {need}: {named}."]
     for alert in ALERTS:
+        needs = f"; needs {alert.needs}" if alert.needs else ""
         lines += ["", f"## {alert.name}", ""]
-        lines += [f"*{alert.severity}, after {alert.wait}; board `{alert.board}`.* {_plain(alert.description)}", ""]
+        lines += [
+            f"*{alert.severity}, after {alert.wait}; board `{alert.board}`{needs}.* {_plain(alert.description)}",
+            "",
+        ]
         lines += ["Look at:", "", *(f"- {line}" for line in alert.look), "", "Do:", ""]
         lines += [f"- {line}" for line in alert.do]
     return "\n".join(lines) + "\n"

@@ -14,7 +14,8 @@ Severity = Literal["critical", "warning"]
 class Slo:
     """One objective. ``errors`` and ``requests`` are numbers within ``{window}``, which is to be filled in.
 
-    ``fast`` is the severity of a fast burn; a slow one is always a warning.
+    ``look`` and ``do`` are lines of the runbook. ``fast`` is the severity of a fast burn; a slow one is always a
+    warning.
     """
 
     name: str
@@ -23,6 +24,8 @@ class Slo:
     errors: str
     requests: str
     promise: str
+    look: tuple[str, ...]
+    do: tuple[str, ...]
     fast: Severity = "critical"
 
 
@@ -67,6 +70,17 @@ def _slos() -> tuple[Slo, ...]:
             "99.5 % of the questions that the guardrail, the caller or a mistake of his did not end are answered: they "
             "neither fail, nor run into their deadline, nor are shed. Rows of batches do not count: they are shed by "
             "design and come again.",
+            (
+                "Overview: requests by outcome. `shed` is too little room, `timeout` a stage that is slow or hangs, "
+                "`failed` one that breaks.",
+                "The gateway's log names the stage of each fault by request id.",
+            ),
+            (
+                "`shed`: as in [BatonShedding](#batonshedding).",
+                "`timeout`: as in [BatonLatencySpike](#batonlatencyspike).",
+                "`failed`: the log of the stage that the gateway's log names; a store or an engine that is gone.",
+                "Undo the last change of values or of the model, if the burning began with it.",
+            ),
         ),
         Slo(
             "time-to-first-token",
@@ -74,6 +88,15 @@ def _slos() -> tuple[Slo, ...]:
             0.95,
             *first,
             "95 % of the answers that no batch asked for begin within two seconds.",
+            (
+                "Pipeline board: whether requests wait in line, or which stage before the generator is slow.",
+                "Engine board: waiting requests, and time to the first token inside of the engine.",
+            ),
+            (
+                "They wait in line: raise `max_replicas` of the generator, or give other classes less `weight`.",
+                "The engine is slow to begin: shorter prompts (`topK`, `contextTokens`), prefix caching.",
+                "Retriever or guardrail: raise its replicas.",
+            ),
         ),
         Slo(
             "end-to-end",
@@ -81,6 +104,14 @@ def _slos() -> tuple[Slo, ...]:
             0.95,
             *whole,
             "95 % of the answers that no batch asked for are complete within 30 seconds.",
+            (
+                "Engine board: time between tokens, running requests, tokens generated.",
+                "Overview: whether time to the first token went up as well; then that is the cause.",
+            ),
+            (
+                "Answers grew long: let `maxTokens` of `settings.limits` or of the profile be smaller.",
+                "Tokens come slowly: fewer requests at once per engine (`max_num_seqs`), more replicas.",
+            ),
         ),
         Slo(
             "grounded-answers",
@@ -89,6 +120,14 @@ def _slos() -> tuple[Slo, ...]:
             grown(f"{grounding}_bucket", "{window}", 'le="0.5"', GIVEN),
             grown(f"{grounding}_count", "{window}", GIVEN),
             "90 % of the answers with passages are carried by them to more than one half.",
+            (
+                "Pipeline board, row retriever: empty retrievals, score of the best passage, size of the index.",
+                "Routing board: whether it is one variant's answers.",
+            ),
+            (
+                "Passages are missing or poor: index what is asked for; look at `topK` and `minScore`.",
+                "Passages are good and answers leave them: undo the change of the model or of the system prompt.",
+            ),
             "warning",
         ),
     )

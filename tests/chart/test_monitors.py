@@ -66,12 +66,13 @@ def test_rules_are_the_tested_ones_with_the_release_put_in(chart):
         "PrometheusRule",
     )
     text = yaml.safe_dump(rule["spec"], width=10_000)
-    for left in ('namespace="baton"', 'job="baton-metrics"', '=~"baton-', "docs/runbook.md"):
+    for left in ('namespace="baton"', 'job="baton-metrics"', "var-job=baton-metrics", '=~"baton-', "docs/runbook.md"):
         assert left in tested
         assert left not in text
     assert 'namespace="x",job="shop-baton-metrics"' in text
     assert "https://example.org/r#batonerrorrate" in text
     assert "https://example.org/g/d/baton-overview?" in text
+    assert "&var-job=shop-baton-metrics" in text
 
 
 @pytest.mark.parametrize(
