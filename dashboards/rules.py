@@ -7,7 +7,7 @@ from typing import Any
 import yaml
 
 from dashboards.alerts import ALERTS, Alert
-from dashboards.promql import BY, GIVEN, RELEASE, quantile, rate
+from dashboards.promql import AWAITED, BY, GIVEN, RELEASE, quantile, rate, select
 from dashboards.slos import SLOS, WINDOWS
 
 _BANNER = "# Written by `make generate` from dashboards/; change that, not this file.\n"
@@ -18,7 +18,7 @@ BOARDS = "/d/"
 #: The chart puts the release's job in its place; not every alert has it for a label.
 _JOB = "var-job=baton-metrics"
 _SLOW_WINDOWS = ("1d", "3d")
-_QUEUES = "ray_baton_queued|ray_serve_deployment_queued_queries|ray_vllm_num_requests_waiting"
+_QUEUES = "ray_serve_deployment_queued_queries|ray_vllm_num_requests_waiting"
 
 
 def groups() -> dict[str, Any]:
@@ -54,6 +54,7 @@ def _ratios(window: str) -> list[dict[str, Any]]:
 
 def _records() -> list[dict[str, Any]]:
     by = ", ".join(BY)
+    queued = f'{select("ray_baton_queued", AWAITED)} or {{__name__=~"{_QUEUES}",{RELEASE}}}'
     return [
         {
             "record": "baton:requests:rate5m",
@@ -63,7 +64,7 @@ def _records() -> list[dict[str, Any]]:
             "record": "baton:time_to_first_token_milliseconds:p95_5m",
             "expr": quantile(0.95, "ray_baton_time_to_first_token_milliseconds", "5m", GIVEN, by=(*BY, "model")),
         },
-        {"record": "baton:queued:sum", "expr": f'sum by ({by}) ({{__name__=~"{_QUEUES}",{RELEASE}}})'},
+        {"record": "baton:queued:sum", "expr": f"sum by ({by}) ({queued})"},
     ]
 
 

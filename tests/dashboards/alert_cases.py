@@ -188,6 +188,7 @@ CASES: dict[str, Case] = {
     "BatonQueueGrowing": Case(
         {_WAITING: "1+2x120", _series("ray_baton_queued", stage="gateway"): "3x120"},
         {_WAITING: "20x120", _series("ray_baton_queued", stage="gateway"): "3x120"},
+        silent_too=({_series("ray_baton_queued", stage="gateway", priority="batch"): "1+2x120"},),
     ),
     "BatonGuardrailFailingOpen": Case(
         {_FAILED_OPEN: "_x115 1x10"},
@@ -229,6 +230,9 @@ CASES: dict[str, Case] = {
     "BatonReplicasMissing": Case(
         {_HEALTHY: "1x120", _TARGET: "3x120", _STATUS: "6x120"},
         {_HEALTHY: "1x120", _TARGET: "1x120", _STATUS: "6x120"},
+        # All that are wanted are there, and Serve still says that the deployment is not done.
+        fires_too=({_HEALTHY: "1x120", _TARGET: "1x120", _STATUS: "3x120"}, {_STATUS: "2x120"}),
+        silent_too=({_HEALTHY: "1x120", _TARGET: "1x120", _STATUS: "6x110 3x10"},),
     ),
     "BatonAutoscalerStuck": Case(
         {_PENDING: "1x120"},
