@@ -15,7 +15,6 @@ from dashboards.promql import (
     grown,
     of_objects,
     quantile,
-    rate,
     select,
     total,
 )
@@ -43,6 +42,7 @@ class Alert:
 
 
 _GATEWAY = 'application="pipeline",deployment="gateway"'
+_FIRST = "ray_baton_time_to_first_token_milliseconds"
 _WHERE = " in {{ $labels.namespace }}"
 
 
@@ -58,7 +58,7 @@ def _had_gateway(window: str) -> str:
 
 def _first_token(window: str) -> str:
     by = (*BY, "model")
-    return quantile(0.95, "ray_baton_time_to_first_token_milliseconds", window, GIVEN, AWAITED, by=by)
+    return quantile(0.95, _FIRST, window, GIVEN, AWAITED, by=by)
 
 
 def _burning() -> Iterator[Alert]:
@@ -81,13 +81,14 @@ def _burning() -> Iterator[Alert]:
 
 _INDEX_JOB, _PENDING = 'job_name=~"baton-index-.+"', ('phase="Pending"', 'pod=~"baton-.+"')
 _GROWTH = 0.01
-_FAILED = 'outcome="failed"'
+_FAILED, _ALL = 'outcome="failed"', 'le="+Inf"'
 _PIPELINE = (
     Alert(
         "BatonLatencySpike",
         "warning",
         "10m",
-        f"{_first_token('10m')}\n> 2 * {_first_token('1d')}\nand {_first_token('10m')} > 500",
+        f"{_first_token('10m')}\n> 2 * {_first_token('1d')}\nand {_first_token('10m')} > 500\n"
+        f"and {grown(f'{_FIRST}_bucket', '10m', GIVEN, AWAITED, _ALL, by=(*BY, 'model'))} >= {FEWEST}",
         "First tokens of {{ $labels.model }} take twice as long as over the day" + _WHERE,
         "The 95th percentile is {{ $value | humanize }} ms, twice that of the last day.",
         "baton-pipeline",
@@ -151,7 +152,9 @@ _PIPELINE = (
         "BatonBatchRowsFail",
         "warning",
         "10m",
-        f"{rate('ray_baton_batch_rows_total', '15m', _FAILED)}\n/ {rate('ray_baton_batch_rows_total', '15m')} > 0.5",
+        f"{grown('ray_baton_batch_rows_total', '15m', _FAILED)}\n"
+        f"/ {grown('ray_baton_batch_rows_total', '15m')} > 0.5\n"
+        f"and {grown('ray_baton_batch_rows_total', '15m', _FAILED)} >= {FEWEST}",
         "Most rows of the batches fail" + _WHERE,
         "{{ $value | humanizePercentage }} of the rows that ended in a quarter of an hour have no answer.",
         "baton-batch",

@@ -8,7 +8,7 @@ import yaml
 
 from dashboards.alerts import ALERTS, Alert
 from dashboards.promql import AWAITED, BY, GIVEN, RELEASE, quantile, rate, select
-from dashboards.slos import SLOS, WINDOWS
+from dashboards.slos import FAST, SLOS, SLOW, WINDOWS
 
 _BANNER = "# Written by `make generate` from dashboards/; change that, not this file.\n"
 #: The chart puts the address of the runbook in its place.
@@ -18,6 +18,8 @@ BOARDS = "/d/"
 #: The chart puts the release's job in its place; not every alert has it for a label.
 _JOB = "var-job=baton-metrics"
 _SLOW_WINDOWS = ("1d", "3d")
+#: Those in which there have to be more than a few bad requests.
+_LONG_WINDOWS = {pair.long for pair in (*FAST, *SLOW)}
 _QUEUES = "ray_serve_deployment_queued_queries|ray_vllm_num_requests_waiting"
 
 
@@ -48,6 +50,7 @@ def _ratios(window: str) -> list[dict[str, Any]]:
             ("errors:increase", slo.errors),
             ("error_ratio:rate", f"({slo.errors}) / ({slo.requests})"),
         )
+        if window in _LONG_WINDOWS or name == "error_ratio:rate"
     ]
     return [{"record": record, "labels": {"slo": slo}, "expr": expr} for record, slo, expr in records]
 

@@ -113,6 +113,8 @@ def _rows(answered: int, failed: int) -> Series:
     return {_series(name, outcome="answered"): f"0+{answered}x120", _series(name, outcome="failed"): f"0+{failed}x120"}
 
 
+_FAILED_ROWS = _series("ray_baton_batch_rows_total", outcome="failed")
+
 CASES: dict[str, Case] = {
     "BatonAvailabilityBurnsFast": Case(
         _requests(80, 20, 120),
@@ -166,6 +168,11 @@ CASES: dict[str, Case] = {
         "25h30m",
         "5m",
         silent_too=(
+            {  # one slow answer in a quiet night
+                _series(f"{_FIRST}_bucket", model="llama", le="500.0"): "0+1x300 300x7",
+                _series(f"{_FIRST}_bucket", model="llama", le="5000.0"): "0+1x307",
+                _series(f"{_FIRST}_bucket", model="llama", le="+Inf"): "0+1x307",
+            },
             {
                 _series(f"{_FIRST}_bucket", model="llama", priority="batch", le="500.0"): "0+100x300 30000x6",
                 _series(f"{_FIRST}_bucket", model="llama", priority="batch", le="5000.0"): "0+100x307",
@@ -197,7 +204,7 @@ CASES: dict[str, Case] = {
         fires_too=({_FAILED_OPEN: "1x90 _x25 2x10"},),
         silent_too=({_FAILED_OPEN: _GAP}, {_FAILED_OPEN: "1x80 _x32 1x10"}),
     ),
-    "BatonBatchRowsFail": Case(_rows(30, 70), _rows(70, 30)),
+    "BatonBatchRowsFail": Case(_rows(30, 70), _rows(70, 30), silent_too=({**_rows(0, 0), _FAILED_ROWS: "_x115 1x10"},)),
     "BatonConfigRefused": Case({_REFUSED: "1x115 2x10"}, {_REFUSED: "2x125"}, silent_too=({_REFUSED: _GAP},)),
     "BatonConfigDiffers": Case(_versions(8), _versions(7)),
     "BatonIndexShrunk": Case(
