@@ -81,6 +81,7 @@ def _burning() -> Iterator[Alert]:
 
 _INDEX_JOB, _PENDING = 'job_name=~"baton-index-.+"', ('phase="Pending"', 'pod=~"baton-.+"')
 _GROWTH = 0.01
+_LATE, _ANSWERED = 'outcome="own_deadline"', 'outcome="answered"'
 _FAILED, _ALL = 'outcome="failed"', 'le="+Inf"'
 _PIPELINE = (
     Alert(
@@ -110,6 +111,19 @@ _PIPELINE = (
         "baton-overview",
         ("Overview: requests by outcome and status.", "The gateway's log names the stage of each fault by request id."),
         ("Follow the stage that the log names: engine, retriever or store.",),
+    ),
+    Alert(
+        "BatonNothingAnswered",
+        "warning",
+        "5m",
+        # Deadlines of the callers' own count for no objective: where all of them set some, a hang would not be seen.
+        f"{grown('ray_baton_requests_total', '10m', WORKING, AWAITED, _LATE)} >= {FEWEST}\n"
+        f"unless {grown('ray_baton_requests_total', '10m', WORKING, AWAITED, _ANSWERED)} > 0",
+        "No question is answered within its caller's deadline" + _WHERE,
+        "{{ $value | humanize }} requests of ten minutes passed a deadline of their callers', and none was answered.",
+        "baton-overview",
+        ("Overview: requests by outcome.", "Pipeline board: which stage holds requests and gives none back."),
+        ("A stage hangs: restart its replicas.", "It is one caller alone: ask for longer `timeout_seconds` there."),
     ),
     Alert(
         "BatonShedding",

@@ -186,6 +186,10 @@ CASES: dict[str, Case] = {
         fires_too=(_BURST, _NO_RETRIEVAL, _NO_APPLICATION),
         silent_too=(_QUIET, *_ASKED_FOR),
     ),
+    "BatonNothingAnswered": Case(
+        _ended("answered", "0+60x90 5400x30") | _ended("own_deadline", "0+1x120"),
+        _ANSWERED | _ended("own_deadline", "0+20x120"),
+    ),
     "BatonShedding": Case(
         {_series("ray_baton_sheds_total", stage="generator"): "0+60x120"},
         {_series("ray_baton_sheds_total", stage="generator"): "0+1x120"},
