@@ -343,7 +343,7 @@ class Answering:
         self._first_piece = time.monotonic()
         elapsed = (self._first_piece - self.started) * 1000
         self.milliseconds["first_token"] = elapsed
-        labels = {"model": self.job.model, **labels_of(self.job)}
+        labels = {"model": self.job.model, "priority": self.job.priority, **labels_of(self.job)}
         self.stages.metrics.add("baton_time_to_first_token_milliseconds", elapsed, **labels)
 
     def _note_outcome(self) -> None:

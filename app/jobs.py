@@ -53,6 +53,8 @@ class ChatJob:
     logprobs: bool = False
     top_logprobs: int = 0
     return_contexts: bool = False
+    own_deadline: bool = False
+    """Whether the caller asked for a deadline before the default one."""
     priority: str = "interactive"
     engine_priority: int = 0
     context_tokens: int | None = None

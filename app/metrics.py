@@ -54,13 +54,13 @@ _REQUESTS = (
     ),
     _histogram(
         "baton_request_milliseconds",
-        ("route", "outcome", "profile", "variant"),
+        ("route", "outcome", "profile", "variant", "priority"),
         "Milliseconds from a request to the last byte of its reply.",
         _LONG,
     ),
     _histogram(
         "baton_time_to_first_token_milliseconds",
-        ("model", "profile", "variant"),
+        ("model", "profile", "variant", "priority"),
         "Milliseconds from the request to the first piece of the answer.",
         _SHORT,
     ),
@@ -156,7 +156,10 @@ class Metrics(Protocol):
         """Add to a counter or observe a histogram's value."""
 
     def set(self, name: str, value: float, /, **labels: str) -> None:
-        """Set a gauge, which holds until it is set again."""
+        """Set a gauge, which holds until it is set again or forgotten."""
+
+    def forget(self, name: str, /, **labels: str) -> None:
+        """Let go of a gauge whose subject is gone; of one that was never set there is nothing to forget."""
 
 
 def _row(name: str, labels: Mapping[str, str], gauge: bool) -> Metric:
@@ -190,6 +193,17 @@ class MemoryMetrics:
         with self._lock:
             self._totals[name][tuple(sorted(labels.items()))] = value
 
+    def forget(self, name: str, /, **labels: str) -> None:
+        """Hold nothing under the given labels any more."""
+        _row(name, labels, gauge=True)
+        with self._lock:
+            self._totals[name].pop(tuple(sorted(labels.items())), None)
+
+    def holds(self, name: str, **labels: str) -> bool:
+        """Tell whether there is a row of ``name`` with just these labels."""
+        with self._lock:
+            return tuple(sorted(labels.items())) in self._totals[name]
+
     def total(self, name: str, **labels: str) -> float:
         """Return the sum over all rows of ``name`` that carry the given labels."""
         wanted = set(labels.items())
@@ -210,6 +224,7 @@ class RayMetrics:
         self._instruments: dict[str, Any] = {}
         self._gauge_seconds = gauge_seconds
         self._gauges: dict[tuple[str, Key], float] = {}
+        self._reports = False
         self._lock = threading.Lock()
 
     def add(self, name: str, value: float = 1.0, /, **labels: str) -> None:
@@ -228,9 +243,16 @@ class RayMetrics:
         """
         _row(name, labels, gauge=True)
         with self._lock:
-            if not self._gauges:
+            if not self._reports:
+                self._reports = True
                 threading.Thread(target=self._report, name="baton-gauges", daemon=True).start()
             self._gauges[name, tuple(sorted(labels.items()))] = value
+
+    def forget(self, name: str, /, **labels: str) -> None:
+        """Hand the gauge over no more; Ray drops it soon after."""
+        _row(name, labels, gauge=True)
+        with self._lock:
+            self._gauges.pop((name, tuple(sorted(labels.items()))), None)
 
     def _report(self) -> None:
         pause = threading.Event()

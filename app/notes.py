@@ -22,8 +22,14 @@ def labels_of(job: ChatJob | None) -> dict[str, str]:
 
 def note_request(metrics: Metrics, seen: Observed) -> None:
     """Count a request at its end, and how long it took."""
-    where = {"route": seen.route, "outcome": seen.outcome, "profile": seen.profile, "variant": seen.variant}
-    metrics.add("baton_requests_total", **where, status=str(seen.status), priority=seen.priority)
+    where = {
+        "route": seen.route,
+        "outcome": seen.outcome,
+        "profile": seen.profile,
+        "variant": seen.variant,
+        "priority": seen.priority,
+    }
+    metrics.add("baton_requests_total", **where, status=str(seen.status))
     metrics.add("baton_request_milliseconds", seen.seconds * 1000, **where)
 
 
@@ -67,14 +73,17 @@ def note_report(metrics: Metrics, report: Report, job: ChatJob) -> None:
 
 
 def note_index(metrics: Metrics, collections: Iterable[Mapping[str, Any]], noted: frozenset[str]) -> frozenset[str]:
-    """Record the size of each collection; return the names. One of ``noted`` that is gone is set to 0."""
+    """Record the size of each collection; return the names. One of ``noted`` that is gone is forgotten."""
     ranked = sorted(collections, key=lambda found: (-int(found["passages"]), str(found["name"])))
     sizes = {str(found["name"]): (int(found["passages"]), int(found["documents"])) for found in ranked[:_COLLECTIONS]}
     rest = ranked[_COLLECTIONS:]
     if rest:
         sizes[_OTHER] = (sum(int(found["passages"]) for found in rest), sum(int(found["documents"]) for found in rest))
-    for name in noted | sizes.keys():
-        passages, documents = sizes.get(name, (0, 0))
+    for name in noted - sizes.keys():
+        # Not 0: that is what one holds which lost all of its passages, and somebody has to hear of it.
+        metrics.forget("baton_index_passages", collection=name)
+        metrics.forget("baton_index_documents", collection=name)
+    for name, (passages, documents) in sizes.items():
         metrics.set("baton_index_passages", float(passages), collection=name)
         metrics.set("baton_index_documents", float(documents), collection=name)
     return frozenset(sizes)

@@ -5,15 +5,28 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from dashboards.promql import ANSWERING, BY, COUNTED, GIVEN, HURT, NAMESPACE, quantile, rate, select, total
-from dashboards.slos import FAST, SLOS, SLOW, Severity, burns
+from dashboards.promql import (
+    AWAITED,
+    BY,
+    COUNTED,
+    GIVEN,
+    HURT,
+    WORKING,
+    grown,
+    of_objects,
+    quantile,
+    select,
+    total,
+)
+from dashboards.slos import FAST, FEWEST, SLOS, SLOW, Severity, burns
 
 
 @dataclass(frozen=True, slots=True)
 class Alert:
     """One alert and its section of the runbook. ``board`` is the uid of the board that shows the cause.
 
-    ``look`` and ``do`` are lines of the runbook: where to look, and what then to do.
+    ``look`` and ``do`` are lines of the runbook: where to look, and what then to do. ``needs`` is what else has to be
+    scraped.
     """
 
     name: str
@@ -25,19 +38,27 @@ class Alert:
     board: str
     look: tuple[str, ...]
     do: tuple[str, ...]
+    needs: str = ""
 
 
+_GATEWAY = 'application="pipeline",deployment="gateway"'
+_FIRST = "ray_baton_time_to_first_token_milliseconds"
 _WHERE = " in {{ $labels.namespace }}"
 
 
 def _increased(metric: str, window: str, *by: str) -> str:
-    """Return where a counter went up; one that has just begun to exist counts, which `increase` alone misses."""
-    labels = ", ".join((*BY, *by))
-    found = select(metric)
-    return (
-        f"sum by ({labels}) (increase({found}[{window}])) > 0\nor\n"
-        f"sum by ({labels}) ({found} unless {found} offset {window}) > 0"
-    )
+    """Return where a counter went up within a window, if only once and with the count that it was born with."""
+    return f"{grown(metric, window, by=(*BY, *by))} > 0"
+
+
+def _had_gateway(window: str) -> str:
+    replicas = select("ray_serve_deployment_replica_healthy", _GATEWAY)
+    return f"max by (namespace, job) (max_over_time({replicas}[{window}])) > 0"
+
+
+def _first_token(window: str) -> str:
+    by = (*BY, "model")
+    return quantile(0.95, _FIRST, window, GIVEN, AWAITED, by=by)
 
 
 def _burning() -> Iterator[Alert]:
@@ -53,24 +74,22 @@ def _burning() -> Iterator[Alert]:
                 f"{slo.promise} The budget for the rest burns too fast over {windows}; "
                 "{{ $value | humanizePercentage }} of the requests are bad.",
                 "baton-overview",
-                ("The overview shows which objective it is and since when; the pipeline board shows the slow stage.",),
-                (
-                    "Undo the last change of values or of the model, if the burning began with it.",
-                    "Look for a cause alert that fires beside this one, and follow its section.",
-                ),
+                slo.look,
+                slo.do,
             )
 
 
+_INDEX_JOB, _PENDING = 'job_name=~"baton-index-.+"', ('phase="Pending"', 'pod=~"baton-.+"')
 _GROWTH = 0.01
-_FAILED = 'outcome="failed"'
+_LATE, _ANSWERED = 'outcome="own_deadline"', 'outcome="answered"'
+_FAILED, _ALL = 'outcome="failed"', 'le="+Inf"'
 _PIPELINE = (
     Alert(
         "BatonLatencySpike",
         "warning",
         "10m",
-        f"{quantile(0.95, 'ray_baton_time_to_first_token_milliseconds', '10m', GIVEN, by=(*BY, 'model'))}\n"
-        f"> 2 * {quantile(0.95, 'ray_baton_time_to_first_token_milliseconds', '1d', GIVEN, by=(*BY, 'model'))}\n"
-        f"and {quantile(0.95, 'ray_baton_time_to_first_token_milliseconds', '10m', GIVEN, by=(*BY, 'model'))} > 500",
+        f"{_first_token('10m')}\n> 2 * {_first_token('1d')}\nand {_first_token('10m')} > 500\n"
+        f"and {grown(f'{_FIRST}_bucket', '10m', GIVEN, AWAITED, _ALL, by=(*BY, 'model'))} >= {FEWEST}",
         "First tokens of {{ $labels.model }} take twice as long as over the day" + _WHERE,
         "The 95th percentile is {{ $value | humanize }} ms, twice that of the last day.",
         "baton-pipeline",
@@ -84,8 +103,9 @@ _PIPELINE = (
         "BatonErrorRate",
         "warning",
         "5m",
-        f"{rate('ray_baton_requests_total', '10m', ANSWERING, HURT)}\n"
-        f"/ {rate('ray_baton_requests_total', '10m', ANSWERING, COUNTED)} > 0.05",
+        f"{grown('ray_baton_requests_total', '10m', WORKING, AWAITED, HURT)}\n"
+        f"/ {grown('ray_baton_requests_total', '10m', WORKING, AWAITED, COUNTED)} > 0.05\n"
+        f"and {grown('ray_baton_requests_total', '10m', WORKING, AWAITED, HURT)} >= {FEWEST}",
         "More than one question in twenty fails" + _WHERE,
         "{{ $value | humanizePercentage }} of the questions failed, were shed or ran into their deadline.",
         "baton-overview",
@@ -93,10 +113,23 @@ _PIPELINE = (
         ("Follow the stage that the log names: engine, retriever or store.",),
     ),
     Alert(
+        "BatonNothingAnswered",
+        "warning",
+        "5m",
+        # Deadlines of the callers' own count for no objective: where all of them set some, a hang would not be seen.
+        f"{grown('ray_baton_requests_total', '10m', WORKING, AWAITED, _LATE)} >= {FEWEST}\n"
+        f"unless {grown('ray_baton_requests_total', '10m', WORKING, AWAITED, _ANSWERED)} > 0",
+        "No question is answered within its caller's deadline" + _WHERE,
+        "{{ $value | humanize }} requests of ten minutes passed a deadline of their callers', and none was answered.",
+        "baton-overview",
+        ("Overview: requests by outcome.", "Pipeline board: which stage holds requests and gives none back."),
+        ("A stage hangs: restart its replicas.", "It is one caller alone: ask for longer `timeout_seconds` there."),
+    ),
+    Alert(
         "BatonShedding",
         "warning",
         "5m",
-        f"{rate('ray_baton_sheds_total', '5m', by=(*BY, 'stage'))} > 0.1",
+        f"{grown('ray_baton_sheds_total', '10m', AWAITED, by=(*BY, 'stage'))} / 600 > 0.1",
         "The {{ $labels.stage }} sheds requests" + _WHERE,
         "{{ $value | humanize }} requests a second are refused with 503 because the queue is full.",
         "baton-pipeline",
@@ -133,7 +166,9 @@ _PIPELINE = (
         "BatonBatchRowsFail",
         "warning",
         "10m",
-        f"{rate('ray_baton_batch_rows_total', '15m', _FAILED)}\n/ {rate('ray_baton_batch_rows_total', '15m')} > 0.5",
+        f"{grown('ray_baton_batch_rows_total', '15m', _FAILED)}\n"
+        f"/ {grown('ray_baton_batch_rows_total', '15m')} > 0.5\n"
+        f"and {grown('ray_baton_batch_rows_total', '15m', _FAILED)} >= {FEWEST}",
         "Most rows of the batches fail" + _WHERE,
         "{{ $value | humanizePercentage }} of the rows that ended in a quarter of an hour have no answer.",
         "baton-batch",
@@ -183,13 +218,15 @@ _PIPELINE = (
         "BatonIndexStale",
         "warning",
         "5m",
-        f'max by (namespace, job_name) (kube_job_status_failed{{{NAMESPACE},job_name=~"baton-index-.+"}}) > 0\n'
-        f"unless max by (namespace, job_name) (kube_job_status_succeeded{{{NAMESPACE}}}) > 0",
+        f"max by (namespace, job_name) ({of_objects('kube_job_status_failed', _INDEX_JOB)}) > 0\n"
+        f"unless max by (namespace, job_name) ({of_objects('kube_job_status_succeeded', _INDEX_JOB)}) > 0",
         "The Job {{ $labels.job_name }} that fills the index fails" + _WHERE,
-        "Answers rest on documents as they were before.",
+        "Answers rest on documents as they were before. It tells of the chart's own Jobs alone: what comes over HTTP "
+        "or from jobs of yours says itself whether it failed.",
         "baton-pipeline",
         ("`kubectl logs job/<job_name>`.",),
         ("Mend the documents or the path that the log names, and upgrade: the Job runs again.",),
+        "kube-state-metrics",
     ),
 )
 _CLUSTER = (
@@ -202,8 +239,30 @@ _CLUSTER = (
         "The KV cache of {{ $labels.model_name }} is full" + _WHERE,
         "{{ $value | humanizePercentage }} of its blocks are in use and requests wait for them.",
         "baton-engine",
-        ("Engine board: cache, waiting requests, preemptions.",),
+        ("Engine board: cache and waiting requests.",),
         ("More replicas; a smaller `max_model_len`; a higher `gpu_memory_utilization`; an FP8 cache.",),
+    ),
+    Alert(
+        "BatonGatewayDown",
+        "critical",
+        "3m",
+        # The gateway itself counts requests, so that objectives see nothing of those that none was there for. Serve's
+        # controller tells of its replicas; where that is gone, too, nothing is known of them for a while.
+        f"max by (namespace, job) ({select('ray_serve_deployment_status', _GATEWAY)}) and {_had_gateway('1d')}\n"
+        f"unless max by (namespace, job) ({select('ray_serve_deployment_replica_healthy', _GATEWAY)}) > 0\n"
+        f"or {_had_gateway('1d')}\n"
+        f"unless max by (namespace, job) (max_over_time({select('ray_serve_deployment_status', _GATEWAY)}[15m]))",
+        "There is no gateway: nobody gets an answer" + _WHERE,
+        "No replica of the gateway is healthy, though one was within a day; callers get 503 from Serve's proxy.",
+        "baton-cluster",
+        (
+            "`serve status` on the head: what the application `pipeline` says; whether there is a head at all.",
+            "`kubectl get pods`, and the log of the gateway's replica that does not start.",
+        ),
+        (
+            "Undo the last change of values.",
+            "Pending pods need nodes; a replica that starts again and again says why in its log.",
+        ),
     ),
     Alert(
         "BatonApplicationUnhealthy",
@@ -233,7 +292,7 @@ _CLUSTER = (
         "BatonAutoscalerStuck",
         "warning",
         "20m",
-        f'sum by (namespace) (kube_pod_status_phase{{{NAMESPACE},phase="Pending",pod=~"baton-.+"}}) > 0',
+        f"sum by (namespace) ({of_objects('kube_pod_status_phase', *_PENDING)}) > 0",
         "Pods of the Ray cluster stay pending" + _WHERE,
         "{{ $value }} pods have waited for a node for twenty minutes.",
         "baton-cluster",
@@ -242,6 +301,7 @@ _CLUSTER = (
             "Grow the node pool, or lower the group's requests (which replaces the cluster).",
             "Lower the group's `maxReplicas` in values and RayCluster: it [does not follow](changes.md) them.",
         ),
+        "kube-state-metrics",
     ),
     Alert(
         "BatonObjectStoreSpilling",
@@ -270,12 +330,14 @@ _CLUSTER = (
         "BatonCertificateExpires",
         "warning",
         "1h",
-        f"certmanager_certificate_expiration_timestamp_seconds{{{NAMESPACE}}} - time() < 14 * 86400",
+        f"min by (namespace, name) ({of_objects('certmanager_certificate_expiration_timestamp_seconds')})\n"
+        "- time() < 14 * 86400",
         "The certificate {{ $labels.name }} expires within two weeks" + _WHERE,
         "cert-manager should have renewed it; {{ $value | humanizeDuration }} are left.",
         "baton-overview",
         ("`kubectl describe certificate <name>`.",),
         ("Mend the issuer that the certificate's events name.",),
+        "cert-manager",
     ),
     Alert(
         "BatonKeyExpires",

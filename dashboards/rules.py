@@ -7,8 +7,8 @@ from typing import Any
 import yaml
 
 from dashboards.alerts import ALERTS, Alert
-from dashboards.promql import BY, GIVEN, RELEASE, quantile, rate
-from dashboards.slos import SLOS, WINDOWS
+from dashboards.promql import AWAITED, BY, GIVEN, RELEASE, quantile, rate, select
+from dashboards.slos import FAST, SLOS, SLOW, WINDOWS
 
 _BANNER = "# Written by `make generate` from dashboards/; change that, not this file.\n"
 #: The chart puts the address of the runbook in its place.
@@ -17,8 +17,12 @@ RUNBOOK = "docs/runbook.md"
 BOARDS = "/d/"
 #: The chart puts the release's job in its place.
 JOB = "baton-metrics"
+#: The chart puts the release's job in its place; not every alert has it for a label.
+_JOB = f"var-job={JOB}"
 _SLOW_WINDOWS = ("1d", "3d")
-_QUEUES = "ray_baton_queued|ray_serve_deployment_queued_queries|ray_vllm_num_requests_waiting"
+#: Those in which there have to be more than a few bad requests.
+_LONG_WINDOWS = {pair.long for pair in (*FAST, *SLOW)}
+_QUEUES = "ray_serve_deployment_queued_queries|ray_vllm_num_requests_waiting"
 
 
 def groups() -> dict[str, Any]:
@@ -41,18 +45,21 @@ def groups() -> dict[str, Any]:
 
 
 def _ratios(window: str) -> list[dict[str, Any]]:
-    return [
-        {
-            "record": f"baton_slo:error_ratio:rate{window}",
-            "labels": {"slo": slo.name},
-            "expr": f"({slo.errors}) / ({slo.requests})".replace("{window}", window),
-        }
+    records = [
+        (f"baton_slo:{name}{window}", slo.name, expr.replace("{window}", window))
         for slo in SLOS
+        for name, expr in (
+            ("errors:increase", slo.errors),
+            ("error_ratio:rate", f"({slo.errors}) / ({slo.requests})"),
+        )
+        if window in _LONG_WINDOWS or name == "error_ratio:rate"
     ]
+    return [{"record": record, "labels": {"slo": slo}, "expr": expr} for record, slo, expr in records]
 
 
 def _records() -> list[dict[str, Any]]:
     by = ", ".join(BY)
+    queued = f'{select("ray_baton_queued", AWAITED)} or {{__name__=~"{_QUEUES}",{RELEASE}}}'
     return [
         {
             "record": "baton:requests:rate5m",
@@ -62,7 +69,7 @@ def _records() -> list[dict[str, Any]]:
             "record": "baton:time_to_first_token_milliseconds:p95_5m",
             "expr": quantile(0.95, "ray_baton_time_to_first_token_milliseconds", "5m", GIVEN, by=(*BY, "model")),
         },
-        {"record": "baton:queued:sum", "expr": f'sum by ({by}) ({{__name__=~"{_QUEUES}",{RELEASE}}})'},
+        {"record": "baton:queued:sum", "expr": f"sum by ({by}) ({queued})"},
     ]
 
 
@@ -77,7 +84,7 @@ def _alert(alert: Alert) -> dict[str, Any]:
             "summary": alert.summary,
             "description": alert.description,
             "runbook_url": f"{RUNBOOK}#{alert.name.lower()}",
-            "dashboard_url": f"{BOARDS}{alert.board}?var-namespace={{{{ $labels.namespace }}}}",
+            "dashboard_url": f"{BOARDS}{alert.board}?var-namespace={{{{ $labels.namespace }}}}&{_JOB}",
         },
     }
 
@@ -96,9 +103,16 @@ def runbook() -> str:
         "guardrail unjudged, or nothing is watched any more. `warning` waits for the morning. Written by",
         "`make generate` from `dashboards/alerts.py`.",
     ]
+    for need in sorted({alert.needs for alert in ALERTS} - {""}):
+        named = ", ".join(f"[{alert.name}](#{alert.name.lower()})" for alert in ALERTS if alert.needs == need)
+        lines += ["", f"Silent unless Prometheus scrapes {need}: {named}."]
     for alert in ALERTS:
+        needs = f"; needs {alert.needs}" if alert.needs else ""
         lines += ["", f"## {alert.name}", ""]
-        lines += [f"*{alert.severity}, after {alert.wait}; board `{alert.board}`.* {_plain(alert.description)}", ""]
+        lines += [
+            f"*{alert.severity}, after {alert.wait}; board `{alert.board}`{needs}.* {_plain(alert.description)}",
+            "",
+        ]
         lines += ["Look at:", "", *(f"- {line}" for line in alert.look), "", "Do:", ""]
         lines += [f"- {line}" for line in alert.do]
     return "\n".join(lines) + "\n"

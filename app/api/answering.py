@@ -36,7 +36,7 @@ def streamed_reply(request: Request, job: ChatJob, writer: ChunkWriter, include_
 def _events(request: Request, job: ChatJob) -> AsyncIterator[ChatEvent]:
     """Return the pipeline's events for what the key may ask. Raises Forbidden and RateLimitExceeded at once."""
     facts = facts_of(request.scope)
-    facts.priority = job.priority
+    facts.priority, facts.own_deadline = job.priority, job.own_deadline
     confined_job = confined(job, facts.rights)
     facts.meter.check_tokens()
     events = gateway(request).port().chat(confined_job)

@@ -60,10 +60,18 @@ def candidates_for(body: ExtensionFields, n: int, target: Target, limits: Limits
 
 def deadline_for(timeout_seconds: float | None, limits: LimitsConfig, priority: Priority | None = None) -> float:
     """Return the ``time.monotonic()`` instant by which the request must be answered."""
-    default = (priority and priority.timeout_seconds) or limits.timeout_seconds
-    seconds = default if timeout_seconds is None else timeout_seconds
+    seconds = _default_seconds(limits, priority) if timeout_seconds is None else timeout_seconds
     if seconds > limits.max_timeout_seconds:
         raise InvalidRequest(
             f"timeout_seconds is over the limit of {limits.max_timeout_seconds:g}.", param="timeout_seconds"
         )
     return time.monotonic() + seconds
+
+
+def is_own_deadline(timeout_seconds: float | None, limits: LimitsConfig, priority: Priority | None = None) -> bool:
+    """Tell whether the caller leaves the request less time than it has by default: that it passes is his doing."""
+    return timeout_seconds is not None and timeout_seconds < _default_seconds(limits, priority)
+
+
+def _default_seconds(limits: LimitsConfig, priority: Priority | None) -> float:
+    return (priority and priority.timeout_seconds) or limits.timeout_seconds

@@ -15,7 +15,7 @@ from app.jobs import PipelinePort
 from app.keys.meter import UNMETERED, Meter
 from app.keys.rights import ALL, Rights
 
-Outcome = Literal["answered", "blocked", "refused", "cancelled", "shed", "timeout", "failed"]
+Outcome = Literal["answered", "blocked", "refused", "cancelled", "shed", "timeout", "own_deadline", "failed"]
 CLIENT_CLOSED_REQUEST = 499
 _OUTCOMES: dict[str, Outcome] = {
     GuardrailBlocked.code: "blocked",
@@ -66,6 +66,8 @@ class Facts:
     priority: str = ""
     key_id: str | None = None
     """The id of the API key that came with the request, where there are keys."""
+    own_deadline: bool = False
+    """Whether the request has less time than by default, as its caller wants it."""
     code: str = ""
     """Our code of the error that ended the request."""
     sent_status: int | None = None
@@ -84,13 +86,15 @@ class Facts:
         return self.outcome or self.sent_status or 500
 
 
-def outcome_of(status: int, code: str) -> Outcome:
-    """Return the class of a request's end, from its status and our error's code."""
+def outcome_of(status: int, code: str, own_deadline: bool = False) -> Outcome:
+    """Return the class of a request's end, from its status, our error's code and whose deadline it had."""
     if status < 400:
         return "answered"
     if status == CLIENT_CLOSED_REQUEST:
         return "cancelled"
     found = _OUTCOMES.get(code)
+    if found == "timeout" and own_deadline:
+        return "own_deadline"
     return found or ("refused" if status < 500 else "failed")
 
 

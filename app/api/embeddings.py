@@ -11,7 +11,7 @@ from fastapi import APIRouter, Request, Response
 from pydantic import Field
 
 from app.api.body import JsonRoute
-from app.api.caps import deadline_for, holds_at_most
+from app.api.caps import deadline_for, holds_at_most, is_own_deadline
 from app.api.context import facts_of, gateway
 from app.api.fields import StrictModel, TextList
 from app.api.hangup import run_unless_gone, within
@@ -50,9 +50,11 @@ async def create_embeddings(body: EmbeddingRequest, request: Request) -> Respons
     config = gateway(request).settings()
     policy = resolve_policy(request, config)
     _check(body, config)
-    meter = facts_of(request.scope).meter
+    facts = facts_of(request.scope)
+    meter = facts.meter
     meter.check_tokens()
     deadline = deadline_for(body.timeout_seconds, config.limits)
+    facts.own_deadline = is_own_deadline(body.timeout_seconds, config.limits)
     embedded = await run_unless_gone(request.receive, _embed(request, body.input, policy, deadline))
     meter.charge(embedded.tokens)
     dimension = embedded.vectors.shape[1]

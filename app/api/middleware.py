@@ -112,7 +112,7 @@ class RequestMiddleware:
 
     def _report(self, scope: Scope, facts: Facts, seconds: float, span: Span) -> None:
         route = str(getattr(scope.get("route"), "path", "unmatched"))
-        status, outcome = facts.status, outcome_of(facts.status, facts.code)
+        status, outcome = facts.status, outcome_of(facts.status, facts.code, facts.own_deadline)
         seen = Observed(route, status, facts.profile, facts.priority, outcome, seconds, facts.variant)
         _log_access(scope["method"], facts, seen)
         self.observe(seen)

@@ -9,7 +9,7 @@ from pydantic import Field
 
 from app.api.answering import confined
 from app.api.body import JsonRoute
-from app.api.caps import deadline_for
+from app.api.caps import deadline_for, is_own_deadline
 from app.api.context import facts_of, gateway
 from app.api.fields import RagFields, StrictModel
 from app.api.hangup import run_unless_gone, within
@@ -51,7 +51,7 @@ async def retrieve(body: RetrieveBody, request: Request) -> Response:
     target = resolve_request(request, config, body.profile, None)
     facts = facts_of(request.scope)
     job = confined(_job(body, target, config, facts.request_id), facts.rights)
-    facts.priority = job.priority
+    facts.priority, facts.own_deadline = job.priority, job.own_deadline
     facts.meter.check_tokens()
     return json_reply(_reply(await run_unless_gone(request.receive, _found(request, job))))
 
@@ -73,6 +73,7 @@ def _job(body: RetrieveBody, target: Target, config: GatewayConfig, request_id: 
         system_prompt="",
         policy=target.profile.policy,
         deadline=deadline_for(body.timeout_seconds, config.limits, priority),
+        own_deadline=is_own_deadline(body.timeout_seconds, config.limits, priority),
         messages=(question,),
         retrieval=retrieval_query(wanted, target.profile.retrieval, (question,), config.limits),
         priority=priority.name,

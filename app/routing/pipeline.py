@@ -52,7 +52,7 @@ class RoutedPipeline(Pipeline):
                         self._begin(job)
                     yield event
         except BatonError as error:
-            ending = outcome_of(error.status, error.code)
+            ending = outcome_of(error.status, error.code, job.own_deadline)
             raise
         except Exception:
             ending = "failed"

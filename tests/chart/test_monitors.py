@@ -1,6 +1,7 @@
 """What Prometheus and Grafana find a release by."""
 
 import json
+import re
 
 import pytest
 import yaml
@@ -65,7 +66,7 @@ def test_rules_are_the_tested_ones_with_the_release_put_in(chart):
         "PrometheusRule",
     )
     text = yaml.safe_dump(rule["spec"], width=10_000)
-    for left in ('namespace="baton"', 'job="baton-metrics"', '=~"baton-', "docs/runbook.md"):
+    for left in ('namespace="baton"', 'job="baton-metrics"', "var-job=baton-metrics", '=~"baton-', "docs/runbook.md"):
         assert left in tested
         assert left not in text
     assert 'namespace="x",job="shop-baton-metrics"' in text
@@ -73,6 +74,22 @@ def test_rules_are_the_tested_ones_with_the_release_put_in(chart):
     assert {found["labels"]["job"] for found in alerts} == {"shop-baton-metrics"}
     assert "https://example.org/r#batonerrorrate" in text
     assert "https://example.org/g/d/baton-overview?" in text
+    assert "&var-job=shop-baton-metrics" in text
+
+
+@pytest.mark.parametrize(
+    ("settings", "left_out"),
+    [
+        ({}, "batch"),
+        ({"batches": {"priority": "night"}, "priorities": {"night": {"enginePriority": 9}}}, "batch|night"),
+        ({"defaultPriority": "batch"}, "-"),
+    ],
+)
+def test_objectives_leave_out_the_classes_of_batches_and_never_the_default_one(chart, settings, left_out):
+    values = merged(CPU, {"settings": settings, "observability": {"when": "always"}})
+    (rule,) = of_kind(chart.objects(values), "PrometheusRule")
+    (found,) = set(re.findall(r'priority!~"[^"]*"', yaml.safe_dump(rule["spec"], width=10_000)))
+    assert found == f'priority!~"{left_out}"'
 
 
 def test_boards_are_for_the_sidecar(chart):

@@ -82,6 +82,21 @@ def test_ray_is_told_a_gauge_again_and_again(monkeypatch):
     assert instrument.given[:3] == [(7, {"stage": "generator", "priority": ""})] * 3
 
 
+def test_ray_is_told_nothing_more_of_a_gauge_that_was_forgotten(monkeypatch):
+    instrument = Instrument()
+    metrics = RayMetrics(gauge_seconds=0.01)
+    monkeypatch.setattr(metrics, "_make", lambda metric: instrument)
+    metrics.forget("baton_index_passages", collection="never set")
+    for name in ("kept", "gone"):
+        metrics.set("baton_index_passages", 7, collection=name)
+    metrics.forget("baton_index_passages", collection="gone")
+    end = time.monotonic() + 5
+    while len(instrument.given) < 3 and time.monotonic() < end:
+        time.sleep(0.01)
+    assert {tags["collection"] for _, tags in instrument.given} <= {"kept", "gone"}
+    assert instrument.given[-1] == (7, {"collection": "kept"})
+
+
 def test_equal_settings_have_equal_versions():
     assert config_version({"a": 1, "b": [2]}) == config_version({"b": [2], "a": 1})
     assert config_version({"a": 1}) != config_version({"a": 2})

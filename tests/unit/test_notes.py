@@ -5,11 +5,12 @@ import time
 
 import pytest
 
+from app.api.context import Observed
 from app.errors import DeadlineExceeded, GuardrailBlocked
 from app.jobs import Started
 from app.messages import Message, RetrievalQuery, Verdict
 from app.metrics import MemoryMetrics
-from app.notes import note_index, note_verdict
+from app.notes import note_index, note_request, note_verdict
 from app.testing.engine import FakeEngine
 from tests.unit.site import Site, job
 
@@ -112,6 +113,13 @@ async def test_a_block_is_counted_by_category_and_direction(tmp_path):
     assert site.metrics.total("baton_guardrail_total", category="none") == 0
 
 
+def test_a_request_is_counted_and_timed_by_its_class():
+    metrics = MemoryMetrics()
+    note_request(metrics, Observed("/generate", 200, "default", "batch", "answered", 0.5))
+    assert metrics.count("baton_requests_total", priority="batch", route="/generate") == 1
+    assert metrics.total("baton_request_milliseconds", priority="batch", outcome="answered") == 500
+
+
 def test_a_verdict_without_some_rule_is_counted():
     metrics = MemoryMetrics()
     note_verdict(metrics, "input", Verdict("allow", (), ("x",), failed_open=True))
@@ -127,4 +135,16 @@ def test_the_index_is_shown_by_collection_and_never_without_bound(tmp_path):
     noted = note_index(site.metrics, many, noted)
     assert len(noted) == 51
     assert site.metrics.total("baton_index_documents", collection="other") == 10
-    assert site.metrics.total("baton_index_passages", collection="notes") == 0
+    assert not site.metrics.holds("baton_index_passages", collection="notes")
+
+
+def test_a_collection_that_is_gone_is_forgotten_and_one_without_passages_is_not():
+    metrics = MemoryMetrics()
+    both = [{"name": name, "passages": 4, "documents": 2} for name in ("kept", "gone")]
+    noted = note_index(metrics, both, frozenset())
+    noted = note_index(metrics, [{"name": "kept", "passages": 0, "documents": 0}], noted)
+    assert noted == {"kept"}
+    for metric in ("baton_index_passages", "baton_index_documents"):
+        assert metrics.holds(metric, collection="kept")
+        assert metrics.total(metric, collection="kept") == 0
+        assert not metrics.holds(metric, collection="gone")

@@ -99,8 +99,13 @@ async def test_a_job_that_waits_too_long_is_late_or_its_model_asleep(narrow, run
 async def test_the_wait_is_part_of_the_time_to_the_first_token(narrow):
     narrow.slots = 1
     await asyncio.gather(narrow.ask(job()), narrow.ask(job(max_tokens=1)))
-    assert narrow.metrics.total("baton_time_to_first_token_milliseconds") > 100
+    assert narrow.metrics.total("baton_time_to_first_token_milliseconds", priority="interactive") > 100
     assert narrow.metrics.total("baton_queue_milliseconds", stage="generator", priority="interactive") > 50
+
+
+async def test_the_time_to_the_first_token_of_a_row_is_known_by_its_class(narrow):
+    await narrow.ask(batch())
+    assert narrow.metrics.count("baton_time_to_first_token_milliseconds", priority="batch") == 1
 
 
 async def test_the_lowest_class_is_shed_first(tmp_path):

@@ -12,7 +12,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from app.admission import Admission
 from app.api.application import ErrorReply, Surroundings, protect
-from app.api.caps import deadline_for
+from app.api.caps import deadline_for, is_own_deadline
 from app.api.context import facts_of
 from app.api.hangup import run_unless_gone, within
 from app.config.gateway import LimitsConfig
@@ -75,7 +75,9 @@ async def answer(request: Request, timeout_seconds: float | None, work: Callable
     facts = facts_of(request.scope)
     facts.rights.check_profile(application.name)
     facts.meter.check_tokens()
-    deadline = deadline_for(timeout_seconds, application.limits())
+    limits = application.limits()
+    deadline = deadline_for(timeout_seconds, limits)
+    facts.own_deadline = is_own_deadline(timeout_seconds, limits)
     await request.body()  # a GET may have one too, and what comes after it is a hang-up
     return await run_unless_gone(request.receive, _admitted(application, work, deadline))
 

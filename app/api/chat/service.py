@@ -8,7 +8,15 @@ from typing import Any
 from fastapi import Request
 
 from app.answers.json_check import check_schema
-from app.api.caps import answer_tokens, at_most, candidates_for, check_stop, deadline_for, holds_at_most
+from app.api.caps import (
+    answer_tokens,
+    at_most,
+    candidates_for,
+    check_stop,
+    deadline_for,
+    holds_at_most,
+    is_own_deadline,
+)
 from app.api.chat.schema import ChatMessage, ChatRequest
 from app.api.priorities import Priority
 from app.api.resolution import Target
@@ -47,6 +55,7 @@ def build_job(body: ChatRequest, target: Target, priority: Priority, limits: Lim
         system_prompt=profile.system_prompt,
         policy=profile.policy,
         deadline=deadline_for(body.timeout_seconds, limits, priority),
+        own_deadline=is_own_deadline(body.timeout_seconds, limits, priority),
         messages=messages,
         retrieval=retrieval_query(body.rag, profile.retrieval, messages, limits),
         max_tokens=max_tokens,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from fastapi import Request
 
-from app.api.caps import answer_tokens, at_most, candidates_for, check_stop, deadline_for
+from app.api.caps import answer_tokens, at_most, candidates_for, check_stop, deadline_for, is_own_deadline
 from app.api.completions.schema import CompletionRequest
 from app.api.priorities import Priority
 from app.api.resolution import Target
@@ -35,6 +35,7 @@ def build_job(
         system_prompt="",
         policy=target.profile.policy,
         deadline=deadline_for(body.timeout_seconds, limits, priority),
+        own_deadline=is_own_deadline(body.timeout_seconds, limits, priority),
         prompt=body.prompt,
         max_tokens=answer_tokens(body, body.max_tokens, target, limits),
         n=n,

@@ -12,7 +12,7 @@ from fastapi import APIRouter, FastAPI, Request, Response
 
 from app.api.application import Surroundings, protect
 from app.api.body import JsonRoute
-from app.api.caps import at_most, check_stop, deadline_for, holds_at_most
+from app.api.caps import at_most, check_stop, deadline_for, holds_at_most, is_own_deadline
 from app.api.charging import charged
 from app.api.chat.service import as_message
 from app.api.context import Observe, Observed, facts_of
@@ -66,6 +66,7 @@ async def generate(body: LoopBody, request: Request) -> Response:
     facts = facts_of(request.scope)
     facts.rights.check_model(around.model)
     job = _job(body, around, facts.rights.tenant)
+    facts.own_deadline = is_own_deadline(body.timeout_seconds, around.settings().limits)
     facts.meter.check_tokens()
     events = charged(around.service.answer(job), facts.meter, tokens_so_far)
     if body.stream:

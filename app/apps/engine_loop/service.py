@@ -224,7 +224,7 @@ class LoopService:
     # --- what is seen of it -------------------------------------------------------------------------------------------
 
     def _note_first(self, began: float) -> None:
-        labels = {"model": self._model, "profile": "", "variant": ""}
+        labels = {"model": self._model, "profile": "", "variant": "", "priority": ""}
         self._metrics.add("baton_time_to_first_token_milliseconds", (time.monotonic() - began) * 1000, **labels)
 
     def _note_end(self, request: LoopRequest, tokens: int, began: float) -> None:

@@ -22,7 +22,7 @@ ANSWERED = "answered"
 
 #: Outcomes that count against the service, and those that are the caller's or the guardrail's doing.
 HURT = ("failed", "timeout", "shed")
-LEFT_OUT = ("blocked", "refused", "cancelled")
+LEFT_OUT = ("blocked", "refused", "cancelled", "own_deadline")
 #: Share of bad requests that the objective of availability allows.
 BUDGET = 0.005
 #: An answer is carried by its passages from this share on.

@@ -1,5 +1,7 @@
 """The routes of the applications over compositions that are told what to answer."""
 
+from unittest.mock import AsyncMock
+
 import httpx
 import orjson
 import pytest
@@ -10,6 +12,7 @@ from app.api.applications import articles
 from app.api.applications.application import Application, build_application
 from app.apps.articles import Digest
 from app.config.gateway import LimitsConfig
+from app.errors import DeadlineExceeded
 from app.keys.file import KeyLimits
 from app.keys.meter import Meter
 from app.keys.rights import ALL
@@ -65,6 +68,15 @@ def service():
 @pytest.fixture
 def site(service):
     return api("articles", service, articles.router)
+
+
+@pytest.mark.parametrize(("seconds", "outcome"), [(1, "own_deadline"), (LIMITS.timeout_seconds, "timeout")])
+async def test_a_deadline_that_the_caller_made_shorter_is_told_from_ours(seconds, outcome):
+    service, seen = Articles(), []
+    service.of_text = AsyncMock(side_effect=DeadlineExceeded("late"))
+    site = api("articles", service, articles.router, observe=seen.append)
+    await ask(site, "POST", "/articles", json={"text": "Ada.", "timeout_seconds": seconds})
+    assert seen[0].outcome == outcome
 
 
 async def test_a_search_is_answered(site, service):
