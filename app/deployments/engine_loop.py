@@ -21,6 +21,7 @@ from app.apps.engine_loop.splicing import Part, Spliced, Splicer
 from app.config.answers import AssemblerConfig, ModelWindow
 from app.config.engine_loop import EngineLoopSettings, EngineLoopShape
 from app.config.guardrail import GuardrailConfig
+from app.deployments import serve_log
 from app.deployments.known_errors import quieten
 from app.deployments.live_settings import ClusterKept, LiveSettings, lasting_settings
 from app.deployments.runner import GuardrailRunner, StageRunner, settle
@@ -60,7 +61,8 @@ class EngineLoopServer:
         hooks: list[Hook] = [StepMeter(), *load_hooks(shape_of.hooks)]
         hooks += [ResponseCache(shape_of.cache)] if caching else []
         self._loop = EngineLoop(self._engine, hooks, shape_of.most_requests, self._metrics, shape_of.max_step_seconds)
-        await self._loop.start()
+        with serve_log.kept():  # the loop makes the engine, and vLLM its logs
+            await self._loop.start()
         self._service = LoopService(
             shape_of.model,
             self._loop,

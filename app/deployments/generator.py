@@ -16,6 +16,7 @@ from ray.llm._internal.serve.core.protocol import RawRequestInfo
 from ray.serve.llm.deployment import LLMServer
 from ray.serve.llm.openai_api_models import ChatCompletionRequest, CompletionRequest
 
+from app.deployments import serve_log
 from app.deployments.engine_gauges import hold_gauges, tell_idle
 from app.deployments.engine_load import EngineLoad
 from app.deployments.shared_memory import remove_orphans, session_began
@@ -30,7 +31,8 @@ class GeneratorServer(LLMServer):  # type: ignore[misc]
         self._load = EngineLoad()
         await asyncio.to_thread(remove_orphans, self._session_began)  # room for the new engine
         hold_gauges()
-        await super().start()
+        with serve_log.kept():
+            await super().start()
         tell_idle(getattr(self.engine, "_engine_client", None))
         await asyncio.to_thread(remove_orphans, self._session_began)  # of processes that were still ending before
 
