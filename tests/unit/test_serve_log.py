@@ -31,7 +31,10 @@ def test_a_line_that_comes_after_the_other_library_stands_in_the_file(handler, t
 
 
 def test_the_file_is_back_where_the_other_library_fails(handler):
-    with pytest.raises(RuntimeError), serve_log.kept():
+    def fail():
         dictConfig({"version": 1, "disable_existing_loggers": False})
         raise RuntimeError
+
+    with pytest.raises(RuntimeError), serve_log.kept():
+        fail()
     assert handler.target is not None
