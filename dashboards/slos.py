@@ -52,88 +52,95 @@ def _slower(histogram: str, bound: str, *matchers: str) -> tuple[str, str]:
     return f"{every} - {within}", every
 
 
-def _slos() -> tuple[Slo, ...]:
+def _availability() -> Slo:
     requests = "ray_baton_requests_total"
-    first = _slower("ray_baton_time_to_first_token_milliseconds", "2000.0", GIVEN, AWAITED)
-    whole = _slower("ray_baton_request_milliseconds", "30000.0", ANSWERING, AWAITED, 'outcome="answered"')
     hurt = grown(requests, "{window}", WORKING, AWAITED, HURT)
     counted = grown(requests, "{window}", WORKING, AWAITED, COUNTED)
-    grounding = "ray_baton_grounding"
-    return (
-        Slo(
-            "availability",
-            "Availability",
-            0.995,
-            # `or`: where nothing ever failed there is no series to subtract.
-            f"({hurt} or 0 * {counted})",
-            counted,
-            "99.5 % of the questions that the guardrail, the caller or a mistake of his did not end are answered: they "
-            "neither fail, nor run into their deadline, nor are shed. Rows of batches do not count: they are shed by "
-            "design and come again.",
-            (
-                "Overview: requests by outcome. `shed` is too little room, `timeout` a stage that is slow or hangs, "
-                "`failed` one that breaks.",
-                "The gateway's log names the stage of each fault by request id.",
-            ),
-            (
-                "`shed`: as in [BatonShedding](#batonshedding).",
-                "`timeout`: as in [BatonLatencySpike](#batonlatencyspike).",
-                "`failed`: the log of the stage that the gateway's log names; a store or an engine that is gone.",
-                "Undo the last change of values or of the model, if the burning began with it.",
-            ),
+    return Slo(
+        "availability",
+        "Availability",
+        0.995,
+        # `or`: where nothing ever failed there is no series to subtract.
+        f"({hurt} or 0 * {counted})",
+        counted,
+        "99.5 % of the questions that the guardrail, the caller or a mistake of his did not end are answered: they "
+        "neither fail, nor run into their deadline, nor are shed. Rows of batches do not count: they are shed by "
+        "design and come again.",
+        (
+            "Overview: requests by outcome. `shed` is too little room, `timeout` a stage that is slow or hangs, "
+            "`failed` one that breaks.",
+            "The gateway's log names the stage of each fault by request id.",
         ),
-        Slo(
-            "time-to-first-token",
-            "TimeToFirstToken",
-            0.95,
-            *first,
-            "95 % of the answers that no batch asked for begin within two seconds.",
-            (
-                "Pipeline board: whether requests wait in line, or which stage before the generator is slow.",
-                "Engine board: waiting requests, and time to the first token inside of the engine.",
-            ),
-            (
-                "They wait in line: raise `max_replicas` of the generator, or give other classes less `weight`.",
-                "The engine is slow to begin: shorter prompts (`topK`, `contextTokens`), prefix caching.",
-                "Retriever or guardrail: raise its replicas.",
-            ),
-        ),
-        Slo(
-            "end-to-end",
-            "EndToEnd",
-            0.95,
-            *whole,
-            "95 % of the answers that no batch asked for are complete within 30 seconds.",
-            (
-                "Engine board: time between tokens, running requests, tokens generated.",
-                "Overview: whether time to the first token went up as well; then that is the cause.",
-            ),
-            (
-                "Answers grew long: let `maxTokens` of `settings.limits` or of the profile be smaller.",
-                "Tokens come slowly: fewer requests at once per engine (`max_num_seqs`), more replicas.",
-            ),
-        ),
-        Slo(
-            "grounded-answers",
-            "GroundedAnswers",
-            0.9,
-            grown(f"{grounding}_bucket", "{window}", 'le="0.5"', GIVEN),
-            grown(f"{grounding}_count", "{window}", GIVEN),
-            "90 % of the answers with passages are carried by them to more than one half.",
-            (
-                "Pipeline board, row retriever: empty retrievals, score of the best passage, size of the index.",
-                "Routing board: whether it is one variant's answers.",
-            ),
-            (
-                "Passages are missing or poor: index what is asked for; look at `topK` and `minScore`.",
-                "Passages are good and answers leave them: undo the change of the model or of the system prompt.",
-            ),
-            "warning",
+        (
+            "`shed`: as in [BatonShedding](#batonshedding).",
+            "`timeout`: as in [BatonLatencySpike](#batonlatencyspike).",
+            "`failed`: the log of the stage that the gateway's log names; a store or an engine that is gone.",
+            "Undo the last change of values or of the model, if the burning began with it.",
         ),
     )
 
 
-SLOS = _slos()
+def _first_token() -> Slo:
+    slow = _slower("ray_baton_time_to_first_token_milliseconds", "2000.0", GIVEN, AWAITED)
+    return Slo(
+        "time-to-first-token",
+        "TimeToFirstToken",
+        0.95,
+        *slow,
+        "95 % of the answers that no batch asked for begin within two seconds.",
+        (
+            "Pipeline board: whether requests wait in line, or which stage before the generator is slow.",
+            "Engine board: waiting requests, and time to the first token inside of the engine.",
+        ),
+        (
+            "They wait in line: raise `max_replicas` of the generator, or give other classes less `weight`.",
+            "The engine is slow to begin: shorter prompts (`topK`, `contextTokens`), prefix caching.",
+            "Retriever or guardrail: raise its replicas.",
+        ),
+    )
+
+
+def _end_to_end() -> Slo:
+    slow = _slower("ray_baton_request_milliseconds", "30000.0", ANSWERING, AWAITED, 'outcome="answered"')
+    return Slo(
+        "end-to-end",
+        "EndToEnd",
+        0.95,
+        *slow,
+        "95 % of the answers that no batch asked for are complete within 30 seconds.",
+        (
+            "Engine board: time between tokens, running requests, tokens generated.",
+            "Overview: whether time to the first token went up as well; then that is the cause.",
+        ),
+        (
+            "Answers grew long: let `maxTokens` of `settings.limits` or of the profile be smaller.",
+            "Tokens come slowly: fewer requests at once per engine (`max_num_seqs`), more replicas.",
+        ),
+    )
+
+
+def _grounded() -> Slo:
+    grounding = "ray_baton_grounding"
+    return Slo(
+        "grounded-answers",
+        "GroundedAnswers",
+        0.9,
+        grown(f"{grounding}_bucket", "{window}", 'le="0.5"', GIVEN),
+        grown(f"{grounding}_count", "{window}", GIVEN),
+        "90 % of the answers with passages are carried by them to more than one half.",
+        (
+            "Pipeline board, row retriever: empty retrievals, score of the best passage, size of the index.",
+            "Routing board: whether it is one variant's answers.",
+        ),
+        (
+            "Passages are missing or poor: index what is asked for; look at `topK` and `minScore`.",
+            "Passages are good and answers leave them: undo the change of the model or of the system prompt.",
+        ),
+        "warning",
+    )
+
+
+SLOS = (_availability(), _first_token(), _end_to_end(), _grounded())
 
 
 def ratio(slo: Slo, window: str) -> str:
