@@ -34,6 +34,8 @@ def traced(endpoint, placement, content=False):
                 stage.pop("options", None)
             else:
                 stage["options"] = {"ray_actor_options": {"num_cpus": 0.1}}
+        # On a busy machine questions of one moment come apart, and none would share a batch.
+        raw["pipeline"]["stages"]["retriever"]["batchWaitSeconds"] = 0.3
         (model,) = raw["models"]
         model["engine"]["engine_kwargs"]["otlp_traces_endpoint"] = endpoint
         model["env"]["OTEL_EXPORTER_OTLP_TRACES_PROTOCOL"] = "http/protobuf"
