@@ -34,7 +34,7 @@ def test_built_in_queries_are_promql(gauge, selector):
 
 
 OWN = 'profile="chat",variant="new"'
-JUDGED = 'outcome!~"blocked|refused|cancelled"'
+JUDGED = 'outcome!~"blocked|refused|cancelled|own_deadline"'
 
 
 @pytest.mark.parametrize(
