@@ -21,7 +21,6 @@ from app.errors import (
     RateLimitExceeded,
     StageUnavailable,
     Unauthenticated,
-    bounded,
 )
 
 _CONNECT_SECONDS = 5.0
@@ -82,52 +81,43 @@ async def _check_gateway(client: httpx.AsyncClient) -> None:
     address = str(client.base_url).rstrip("/")
     try:
         reply = await client.get("/v1/models")
-        body = orjson.loads(reply.content)
     except httpx.TransportError as error:
         raise StageUnavailable(
             f"No gateway answers at {address} ({type(error).__name__}): start one with `make run`, name another with "
             "--url, or wait for it with --wait-seconds.",
             "batch",
         ) from None
-    except orjson.JSONDecodeError:
-        body = None
+    body = _object(reply) or {}
+    refusal = body.get("error")
     if reply.status_code == httpx.codes.UNAUTHORIZED:
-        raise Unauthenticated(_told(body) or "The gateway asks for an API key.")
-    if not isinstance(body, dict) or not ({"data", "error"} & body.keys()):
+        told = refusal.get("message") if isinstance(refusal, dict) else None
+        raise Unauthenticated(str(told or "The gateway asks for an API key."))
+    if not {"data", "error"} & body.keys():
         raise InvalidRequest(f"Something other than Baton answers at {address}: correct --url.", "batch")
 
 
-def _told(body: Any) -> str:
-    error = body.get("error") if isinstance(body, dict) else None
-    return str(error.get("message") or "") if isinstance(error, dict) else ""
-
-
 def gateway_client(url: str, key: str, concurrency: int) -> httpx.AsyncClient:
-    """Return a client for a gateway at ``url``. Raises InvalidRequest where that is no address."""
-    if not _is_address(url):
-        raise InvalidRequest(f"{bounded(url)} is no address: write it as http://HOST:PORT.", "batch")
+    """Return a client for a gateway at ``url``, an address as :func:`app.ops.arguments.gateway` reads it."""
     limits = httpx.Limits(max_connections=concurrency, max_keepalive_connections=concurrency)
     headers = {"Authorization": f"Bearer {key}"} if key else {}
     timeout = httpx.Timeout(_SILENCE_SECONDS, connect=_CONNECT_SECONDS)
     return httpx.AsyncClient(base_url=url, headers=headers, timeout=timeout, limits=limits)
 
 
-def _is_address(url: str) -> bool:
-    try:
-        parsed = httpx.URL(url)
-    except httpx.InvalidURL:
-        return False
-    return parsed.scheme in ("http", "https") and bool(parsed.host)
-
-
-def _read(row: Row, reply: httpx.Response, request_id: str) -> Record:
+def _object(reply: httpx.Response) -> dict[str, Any] | None:
+    """Return the JSON object that a reply is; None where it is something else."""
     try:
         body = orjson.loads(reply.content)
     except orjson.JSONDecodeError:
-        body = None
-    if reply.status_code == 200 and isinstance(body, dict):
+        return None
+    return body if isinstance(body, dict) else None
+
+
+def _read(row: Row, reply: httpx.Response, request_id: str) -> Record:
+    body = _object(reply)
+    if reply.status_code == 200 and body is not None:
         return Record(row.number, row.custom_id, 200, request_id, body)
-    error = body.get("error") if isinstance(body, dict) else None
+    error = body.get("error") if body is not None else None
     if not isinstance(error, dict):
         told = StageUnavailable(f"Something other than Baton answers at {reply.url.host}: check the address.")
         raise TryAgain(told, cost=reply.status_code < 500)  # a proxy says so while the gateway behind it starts anew

@@ -19,7 +19,7 @@ def count_rows(place: Place, max_bytes: int) -> int:
         with place.open_parquet() as found:
             return int(found.metadata.num_rows)
     with place.open() as source:
-        return sum(1 for line in lines(source, max_bytes) if line != b"")
+        return sum(1 for _ in lines(source, max_bytes))
 
 
 class Progress:

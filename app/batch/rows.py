@@ -77,10 +77,9 @@ class Rows:
         return Row(number, self._own_id(number), error=InvalidRequest(fault, "batch", param))
 
     def _jsonl(self) -> Iterator[tuple[str, Row]]:
-        """Yield each row behind its name: blank lines are none, and count."""
+        """Yield each row behind its name."""
         with self._place.open() as source:
-            found = ((at, line) for at, line in enumerate(lines(source, self._max_bytes), 1) if line != b"")
-            for number, (at, line) in enumerate(found):
+            for number, (at, line) in enumerate(lines(source, self._max_bytes)):
                 yield f"Line {at}", self._line(number, line)
 
     def _line(self, number: int, line: bytes | None) -> Row:
@@ -138,15 +137,20 @@ class Rows:
             raise InvalidRequest("asks for a stream: leave stream out", param="stream")
 
 
-def lines(source: BinaryIO, max_bytes: int) -> Iterator[bytes | None]:
-    """Yield each line without the blanks around it; None for one over ``max_bytes``, which is never held whole."""
+def lines(source: BinaryIO, max_bytes: int) -> Iterator[tuple[int, bytes | None]]:
+    """Yield each line that is not blank behind its number, which blank ones count for, without the blanks around it.
+
+    None stands for one over ``max_bytes``, which is never held in memory whole.
+    """
+    number = 0
     while line := source.readline(max_bytes + 2):
+        number += 1
         if len(line.rstrip(b"\r\n")) > max_bytes:
             while line and not line.endswith(b"\n"):
                 line = source.readline(1 << 16)
-            yield None
-        else:
-            yield line.strip()
+            yield number, None
+        elif line.strip():
+            yield number, line.strip()
 
 
 def _row_likes(place: Place, max_bytes: int) -> Iterator[str]:
@@ -157,7 +161,7 @@ def _row_likes(place: Place, max_bytes: int) -> Iterator[str]:
 
 def _jsonl_ids(place: Place, max_bytes: int) -> Iterator[Any]:
     with place.open() as source:
-        for line in lines(source, max_bytes):
+        for _, line in lines(source, max_bytes):
             # What is not there in letters may be there in escapes; all other lines need no reading.
             if line is None or (b"row-" not in line and b"\\u" not in line):
                 continue
