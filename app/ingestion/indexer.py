@@ -71,10 +71,9 @@ class Indexer:
     def _changed(self, collection: str, hashes: Mapping[str, str]) -> list[str]:
         """Return the ids of documents that are not stored as they are here. Raises EmbeddingMismatch."""
         try:
-            self._store.describe(check_name(collection))
+            self._check_embedder(check_name(collection))
         except CollectionNotFound:
             return list(hashes)
-        self.prepare(collection)
         stored = self._store.hashes(collection, list(hashes)) if hashes else {}
         return [key for key, found in hashes.items() if stored.get(key) != found]
 
@@ -87,6 +86,9 @@ class Indexer:
     def prepare(self, collection: str) -> None:
         """Make the collection if it is not there. Raises EmbeddingMismatch when it was built with another embedder."""
         self._store.create_collection(check_name(collection), self._embedder.dimension, self._embedder.name)
+        self._check_embedder(collection)
+
+    def _check_embedder(self, collection: str) -> None:
         made_with = self._store.describe(collection).embedder
         if made_with and made_with != self._embedder.name:
             raise EmbeddingMismatch(
