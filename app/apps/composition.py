@@ -11,7 +11,7 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from typing import Any, Generic, Protocol, TypeVar, overload
 
-from app.errors import DeadlineExceeded, deadline_passed
+from app.errors import deadline_passed
 
 A = TypeVar("A")
 B = TypeVar("B")
@@ -107,7 +107,7 @@ async def _in_time(step: Step[A, B], value: A, deadline: float) -> B:
         return result
     stage = str(getattr(step, "stage", _NAMELESS))
     if asyncio.get_running_loop().time() >= deadline:
-        raise _too_late(stage)
+        raise deadline_passed(stage)
     limit = asyncio.timeout_at(deadline)
     try:
         async with limit:
@@ -115,8 +115,4 @@ async def _in_time(step: Step[A, B], value: A, deadline: float) -> B:
     except TimeoutError:
         if not limit.expired():
             raise
-        raise _too_late(stage) from None
-
-
-def _too_late(stage: str) -> DeadlineExceeded:
-    return deadline_passed(stage)
+        raise deadline_passed(stage) from None

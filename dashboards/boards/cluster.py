@@ -7,8 +7,6 @@ from dashboards.boards import serve
 from dashboards.boards.asks import largest, rate, total
 from dashboards.promql import ANSWERING, select
 
-_BY = ("application", "deployment")
-_NAMES = "{{application}} {{deployment}}"
 _SPILLED = 'State="Spilled"'
 #: Ray's own processes and its workers; other rows are named after the command line that started them.
 _PROCESSES = 'Component=~"ray::.+|raylet|gcs|agent"'
@@ -28,15 +26,15 @@ _SERVE = (
         "Replica starts",
         "Since the cluster began; a replica that starts again and again fails.",
         "none",
-        ((total("ray_serve_deployment_replica_starts_total", by=_BY), _NAMES),),
+        ((total("ray_serve_deployment_replica_starts_total", by=serve.BY), serve.NAMES),),
     ),
     Panel(
         "Queued and ongoing",
         "Calls that wait in handles, and calls in replicas.",
         "none",
         (
-            (total("ray_serve_deployment_queued_queries", by=_BY), _NAMES + " queued"),
-            (total("ray_serve_replica_processing_queries", by=_BY), _NAMES + " ongoing"),
+            (total("ray_serve_deployment_queued_queries", by=serve.BY), serve.NAMES + " queued"),
+            (total("ray_serve_replica_processing_queries", by=serve.BY), serve.NAMES + " ongoing"),
         ),
     ),
 )

@@ -5,8 +5,9 @@ from __future__ import annotations
 from dashboards.board import Panel, Row
 from dashboards.boards.asks import largest, quantile, rate, total
 
-_BY = ("application", "deployment")
-_NAMES = "{{application}} {{deployment}}"
+#: How rows of deployments are told apart, and what they are called in a legend.
+BY = ("application", "deployment")
+NAMES = "{{application}} {{deployment}}"
 
 
 def requests(*matchers: str, width: int = 8) -> Panel:
@@ -15,7 +16,7 @@ def requests(*matchers: str, width: int = 8) -> Panel:
         "Requests by deployment",
         "Calls of each deployment.",
         "reqps",
-        ((rate("ray_serve_deployment_request_counter_total", *matchers, by=_BY), _NAMES),),
+        ((rate("ray_serve_deployment_request_counter_total", *matchers, by=BY), NAMES),),
         width=width,
     )
 
@@ -26,7 +27,7 @@ def latency(*matchers: str, width: int = 8) -> Panel:
         "99th percentile by deployment",
         "Serve's processing latency, streams to their end.",
         "ms",
-        ((quantile(0.99, "ray_serve_deployment_processing_latency_ms", *matchers, by=_BY), _NAMES),),
+        ((quantile(0.99, "ray_serve_deployment_processing_latency_ms", *matchers, by=BY), NAMES),),
         width=width,
     )
 
@@ -39,8 +40,8 @@ def errors(*matchers: str, width: int = 8) -> Panel:
         "reqps",
         (
             (
-                rate("ray_serve_deployment_error_counter_total", *matchers, by=(*_BY, "exception_type")),
-                _NAMES + " {{exception_type}}",
+                rate("ray_serve_deployment_error_counter_total", *matchers, by=(*BY, "exception_type")),
+                NAMES + " {{exception_type}}",
             ),
         ),
         width=width,
@@ -54,8 +55,8 @@ def replicas(*matchers: str, width: int = 8) -> Panel:
         "Where the two differ for long, nodes or GPUs are missing.",
         "none",
         (
-            (largest("ray_serve_autoscaling_target_replicas", *matchers, by=_BY), _NAMES + " wanted"),
-            (total("ray_serve_deployment_replica_healthy", *matchers, by=_BY), _NAMES + " healthy"),
+            (largest("ray_serve_autoscaling_target_replicas", *matchers, by=BY), NAMES + " wanted"),
+            (total("ray_serve_deployment_replica_healthy", *matchers, by=BY), NAMES + " healthy"),
         ),
         width=width,
     )

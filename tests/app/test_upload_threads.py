@@ -10,22 +10,13 @@ from app.config.retrieval import RetrieverConfig, StoreConfig
 from app.errors import CollectionNotFound
 from app.jobs import DocumentResult
 from app.stages.retriever import Retriever, RetrieverStructure
-from app.testing.store import MemoryStore
-from tests.unit.ingestion.test_uploads import LONG, Slow
+from tests.unit.ingestion.test_uploads import LONG, slow, store
 
 with warnings.catch_warnings():
     warnings.simplefilter("ignore")  # Ray's own import
     from app.deployments.runner import StageRunner
 
-
-@pytest.fixture
-def slow():
-    return Slow()
-
-
-@pytest.fixture
-def store():
-    return MemoryStore()
+__all__ = ["slow", "store"]  # the fixtures
 
 
 @pytest.fixture
